@@ -1,0 +1,3 @@
+//! What every controller stands on: caches, queues, events, leader election.
+
+pub mod gate;

@@ -1,0 +1,3 @@
+//! Metrics and logging.
+
+pub mod metrics;
