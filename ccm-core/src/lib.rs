@@ -9,6 +9,7 @@
 
 #![deny(missing_docs)]
 
+pub mod controllers;
 pub mod k8s;
 pub mod provider;
 pub mod runtime;

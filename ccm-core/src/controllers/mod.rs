@@ -1,0 +1,3 @@
+//! The controllers. Each observes, plans (pure, in `plan`), and applies; none names a cloud.
+
+pub mod node;

@@ -1,0 +1,3 @@
+//! Initialises nodes, keeps their addresses and labels (upstream's `cloud-node-controller`).
+
+mod plan;
