@@ -2,6 +2,7 @@
 //!
 //! A cloud implements [`provider::CloudProvider`]; the framework runs the controllers against it.
 //!
+//! - [`config`]: flags to a checked configuration;
 //! - [`provider`]: the traits a cloud implements, their types and errors;
 //! - [`k8s`]: Kubernetes strings and the narrow object types that are cached;
 //! - [`runtime`]: caches, queues, leader election, events;
@@ -9,6 +10,7 @@
 
 #![deny(missing_docs)]
 
+pub mod config;
 pub mod controllers;
 pub mod k8s;
 pub mod provider;
