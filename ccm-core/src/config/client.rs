@@ -1,6 +1,6 @@
 //! How to reach the API server: `--kubeconfig`, `--master`, or the pod's own service account.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::{HeaderValue, Uri, header};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -23,10 +23,10 @@ pub enum ClientConfigError {
     /// `--master` is no address.
     #[error("--master={value}: {reason}")]
     Master {
-        /// As typed.
+        /// As typed, without credentials.
         value: String,
         /// What is wrong with it.
-        reason: String,
+        reason: &'static str,
     },
     /// Neither flag was set, and this is no pod with a service account.
     #[error("neither --kubeconfig nor --master is set, and the pod's service account cannot be used: {reason}")]
@@ -72,10 +72,10 @@ pub async fn load(
     product: &Product,
     client_name: &str,
 ) -> Result<kube::Config, ClientConfigError> {
-    let mut client = match &config.kubeconfig {
-        Some(path) => from_file(path.clone(), &config.master).await?,
-        None if !config.master.is_empty() => kube::Config::new(master_uri(&config.master, "http")?),
-        None => {
+    let mut client = match (&config.kubeconfig, master_uri(&config.master, "http")?) {
+        (Some(path), _) => from_file(path, &config.master).await?,
+        (None, Some(uri)) => kube::Config::new(uri),
+        (None, None) => {
             kube::Config::incluster().map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?
         }
     };
@@ -87,12 +87,11 @@ pub async fn load(
     Ok(client)
 }
 
-async fn from_file(path: PathBuf, master: &str) -> Result<kube::Config, ClientConfigError> {
+async fn from_file(path: &Path, master: &str) -> Result<kube::Config, ClientConfigError> {
     let failed =
-        |error: &KubeconfigError| ClientConfigError::Kubeconfig { path: path.clone(), reason: describe(error) };
-    let mut kubeconfig = Kubeconfig::read_from(&path).map_err(|error| failed(&error))?;
-    if !master.is_empty() {
-        let uri = master_uri(master, "https")?;
+        |error: &KubeconfigError| ClientConfigError::Kubeconfig { path: path.to_owned(), reason: describe(error) };
+    let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
+    if let Some(uri) = master_uri(master, "https")? {
         for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
             cluster.server = Some(uri.to_string());
         }
@@ -120,27 +119,35 @@ fn describe(error: &KubeconfigError) -> String {
     }
 }
 
-/// The address of `--master`. Without a scheme it gets `scheme`, as client-go does it.
-fn master_uri(value: &str, scheme: &str) -> Result<Uri, ClientConfigError> {
-    let wrong =
-        |reason: &str| ClientConfigError::Master { value: without_credentials(value), reason: reason.to_owned() };
+/// What is wrong with the value of `--master`, without a password that may be in it.
+#[derive(Debug)]
+pub(super) struct MasterError {
+    pub(super) shown: String,
+    pub(super) reason: &'static str,
+}
+
+impl From<MasterError> for ClientConfigError {
+    fn from(MasterError { shown, reason }: MasterError) -> Self {
+        Self::Master { value: shown, reason }
+    }
+}
+
+/// The address of `--master`, if it is set. Without a scheme it gets `scheme`, as client-go does it.
+pub(super) fn master_uri(value: &str, scheme: &str) -> Result<Option<Uri>, MasterError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let shown = value.rsplit_once('@').map_or_else(|| value.to_owned(), |(_, host)| format!("<redacted>@{host}"));
+    let wrong = |reason| MasterError { shown: shown.clone(), reason };
+    if value.contains('@') {
+        return Err(wrong("must not contain credentials"));
+    }
     let full = if value.contains("://") { value.to_owned() } else { format!("{scheme}://{value}") };
     let uri: Uri = full.parse().map_err(|_| wrong("must be an address such as https://host:6443"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         return Err(wrong("must be an http or https address"));
     }
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(wrong("must not contain credentials"));
-    }
-    Ok(uri)
-}
-
-/// The text up to a user and password in it, if there are any.
-fn without_credentials(value: &str) -> String {
-    match value.rsplit_once('@') {
-        Some((_, host)) => format!("<redacted>@{host}"),
-        None => value.to_owned(),
-    }
+    Ok(Some(uri))
 }
 
 #[cfg(test)]

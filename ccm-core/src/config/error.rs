@@ -1,6 +1,6 @@
 //! What can be wrong with a command line.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use thiserror::Error;
 
@@ -122,13 +122,15 @@ impl ConfigErrors {
 }
 
 impl fmt::Display for ConfigErrors {
-    /// One mistake a line.
+    /// One mistake a line; line breaks and other control characters in what was typed are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{error}")?;
+            for c in error.to_string().chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+            }
         }
         Ok(())
     }

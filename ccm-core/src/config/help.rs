@@ -41,7 +41,7 @@ fn help_entry(text: &mut String, flag: &Flag) {
     let type_name = flag.slot.type_name().trim_start_matches("version");
     let _ = writeln!(text, "  {short}--{}{separator}{type_name}", flag.name);
     let mut words = flag.help.to_owned();
-    if !matches!(flag.default, "" | "false") {
+    if !matches!(flag.default, "" | "false" | "0" | "0s") {
         let _ = write!(words, " (default {})", flag.default);
     }
     if let Some(note) = note(flag) {

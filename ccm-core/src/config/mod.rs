@@ -162,7 +162,5 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
     config.warnings = warnings;
 }
 
-use types::Setting;
-
 #[cfg(test)]
 mod tests;

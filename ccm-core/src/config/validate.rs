@@ -3,7 +3,7 @@
 use std::num::{NonZeroU16, NonZeroUsize};
 
 use super::types::{Config, LeaderElectionConfig, ResourceLock};
-use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, duration, feature_gates};
+use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
 use crate::telemetry::logging;
 
 /// The renew deadline must leave room for one retry with its jitter, as in client-go.
@@ -154,6 +154,10 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
 }
 
 fn check_client(config: &mut Config, errors: &mut Vec<ConfigError>) {
+    // The address is logged with the other flags and may not carry a password there.
+    if let Err(client::MasterError { shown, reason }) = client::master_uri(&config.kube_client.master, "https") {
+        errors.push(rejected("master", &shown, reason));
+    }
     match u32::try_from(config.raw.kube_api_burst) {
         Ok(burst) => config.kube_client.burst = burst,
         Err(_) => errors.push(rejected("kube-api-burst", &config.raw.kube_api_burst, "cannot be a negative number")),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::types::{CertificatePair, Config, VersionRequest};
-use super::{Setting, duration};
+use super::duration;
+use super::types::{CertificatePair, Config, Setting, VersionRequest};
 
 /// The place of a flag's value in [`Config`], which also says of what type it is.
 #[derive(Clone, Copy)]
