@@ -112,7 +112,7 @@ fn defaults_are_upstreams() {
 }
 
 /// Another value for every flag, each in a run of its own.
-const OTHERS: &[(&str, &str)] = &[
+pub(super) const OTHERS: &[(&str, &str)] = &[
     ("allocate-node-cidrs", "true"),
     ("allow-untagged-cloud", "true"),
     ("authentication-kubeconfig", "/a"),
