@@ -1,3 +1,6 @@
 //! What every controller stands on: caches, queues, events, leader election.
 
+pub mod api;
+pub mod cache;
 pub mod gate;
+pub mod reflector;
