@@ -3,3 +3,4 @@
 pub mod events;
 pub mod gate;
 pub mod leader_election;
+pub mod shutdown;
