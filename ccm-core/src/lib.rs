@@ -10,6 +10,7 @@
 
 #![deny(missing_docs)]
 
+pub mod app;
 pub mod config;
 pub mod controllers;
 pub mod k8s;

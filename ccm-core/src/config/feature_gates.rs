@@ -35,6 +35,9 @@ pub struct Gate {
 
 /// Routes follow node changes instead of a timer.
 pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
+/// Additional labels of the cloud are refreshed with the addresses of a node. Proposed upstream for 1.38
+/// (kubernetes/kubernetes#141616).
+pub const ADDITIONAL_LABELS_RECONCILIATION: &str = "CloudNodeAdditionalLabelsReconciliation";
 /// Admission webhooks are served.
 pub const WEBHOOK: &str = "CloudControllerManagerWebhook";
 /// Logging flags of alpha quality may be set.
@@ -72,6 +75,7 @@ pub static GATES: &[Gate] = &[
     // The cloud-controller-manager's own.
     alpha(WATCH_BASED_ROUTES),
     alpha(WEBHOOK),
+    alpha(ADDITIONAL_LABELS_RECONCILIATION).works(),
     alpha("ControllerManagerReleaseLeaderElectionLockOnExit"),
     // Logging and metrics.
     beta("ContextualLogging"),

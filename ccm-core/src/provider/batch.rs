@@ -24,15 +24,18 @@ const THROTTLE_MAX: Duration = Duration::from_secs(30);
 type Answer = Result<Presence, CloudError>;
 type Batch = Vec<(NodeQuery, Vec<oneshot::Sender<Answer>>)>;
 
-struct Request {
-    query: NodeQuery,
-    reply: oneshot::Sender<Answer>,
+enum Request {
+    /// May be joined with others.
+    Single(NodeQuery, oneshot::Sender<Answer>),
+    /// Goes as it is, in a batch of its own.
+    Together(Batch),
 }
 
 /// Asks the provider about nodes, many at a time. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Coalescer {
     requests: mpsc::UnboundedSender<Request>,
+    limits: BatchLimits,
 }
 
 /// The running side of a [`Coalescer`]; whoever builds it spawns [`CoalescerDriver::run`] and waits for it.
@@ -51,7 +54,7 @@ impl Coalescer {
     pub fn new(provider: Arc<dyn CloudProvider>, op: Op, metrics: CloudMetrics) -> Option<(Self, CoalescerDriver)> {
         let limits = provider.instances()?.limits();
         let (sender, requests) = mpsc::unbounded_channel();
-        Some((Self { requests: sender }, CoalescerDriver { requests, provider, limits, op, metrics }))
+        Some((Self { requests: sender, limits }, CoalescerDriver { requests, provider, limits, op, metrics }))
     }
 
     /// Asks about one node; joins the questions of others that come within the provider's window.
@@ -63,7 +66,7 @@ impl Coalescer {
     /// Dropping the future leaves the batch running for the others.
     pub async fn describe(&self, query: NodeQuery) -> Answer {
         let (reply, answer) = oneshot::channel();
-        if self.requests.send(Request { query, reply }).is_err() {
+        if self.requests.send(Request::Single(query, reply)).is_err() {
             return Err(stopped());
         }
         answer.await.unwrap_or_else(|_| Err(stopped()))
@@ -72,6 +75,32 @@ impl Coalescer {
     /// Asks about many nodes at once; one answer per query, in order.
     pub async fn describe_many(&self, queries: Vec<NodeQuery>) -> Vec<Answer> {
         futures::future::join_all(queries.into_iter().map(|query| self.describe(query))).await
+    }
+
+    /// Asks about these nodes in one batch that nothing else joins, so that whatever is wrong with the question shows
+    /// on all of them; one answer per query, in order. Cut into several only where the provider's batch is smaller.
+    pub async fn describe_together(&self, queries: Vec<NodeQuery>) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(queries.len());
+        for group in queries.chunks(self.limits.max_batch.get()) {
+            let (batch, receivers): (Batch, Vec<_>) = group
+                .iter()
+                .map(|query| {
+                    let (reply, answer) = oneshot::channel();
+                    ((query.clone(), vec![reply]), answer)
+                })
+                .unzip();
+            // If the driver is gone it drops the replies, which answers all of them.
+            let _ = self.requests.send(Request::Together(batch));
+            for receiver in receivers {
+                answers.push(receiver.await.unwrap_or_else(|_| Err(stopped())));
+            }
+        }
+        answers
+    }
+
+    /// Returns how the provider wants to be asked.
+    pub fn limits(&self) -> BatchLimits {
+        self.limits
     }
 }
 
@@ -96,42 +125,71 @@ impl CoalescerDriver {
             };
             let collect = collect(&mut self.requests, self.limits, first);
             tokio::pin!(collect);
-            let batch = loop {
+            let batches = loop {
                 tokio::select! {
-                    batch = &mut collect => break batch,
+                    batches = &mut collect => break batches,
                     Some(()) = calls.next(), if !calls.is_empty() => {}
                 }
             };
             // The permit is awaited inside the call, so that collecting goes on; batches leave in order because
             // tokio's semaphore is fair.
-            calls.push(send(&self.provider, &self.op, &permits, &throttle, &self.metrics, batch));
+            for batch in batches {
+                calls.push(send(&self.provider, &self.op, &permits, &throttle, &self.metrics, batch));
+            }
         }
         while calls.next().await.is_some() {}
     }
 }
 
-/// Collects a batch: until it is full, or nothing more is queued and the window is over.
-async fn collect(requests: &mut mpsc::UnboundedReceiver<Request>, limits: BatchLimits, first: Request) -> Batch {
-    let mut batch: Batch = vec![(first.query, vec![first.reply])];
-    let mut index: HashMap<(Arc<str>, Box<str>), usize> = HashMap::new();
-    index.insert((batch[0].0.node.name.clone(), batch[0].0.node.uid.clone()), 0);
+/// Collects a batch: until it is full, or the window is over. Batches that must stay as they are come along unchanged.
+async fn collect(requests: &mut mpsc::UnboundedReceiver<Request>, limits: BatchLimits, first: Request) -> Vec<Batch> {
+    let mut joined = Joined::default();
+    let mut batches = Vec::new();
     let until = Instant::now() + limits.window;
-    while batch.len() < limits.max_batch.get() {
-        let Ok(Some(request)) = tokio::time::timeout_at(until, requests.recv()).await else { break };
-        let key = (request.query.node.name.clone(), request.query.node.uid.clone());
-        if let Some(&at) = index.get(&key) {
-            let (query, replies) = &mut batch[at];
+    let mut next = Some(first);
+    while let Some(request) = next {
+        match request {
+            Request::Single(query, reply) => joined.add(query, reply),
+            Request::Together(batch) => {
+                batches.push(batch);
+                if joined.batch.is_empty() {
+                    break;
+                }
+            }
+        }
+        if joined.batch.len() >= limits.max_batch.get() {
+            break;
+        }
+        next = tokio::time::timeout_at(until, requests.recv()).await.ok().flatten();
+    }
+    if !joined.batch.is_empty() {
+        batches.push(joined.batch);
+    }
+    batches
+}
+
+/// Single questions joined into a batch, one entry per node.
+#[derive(Default)]
+struct Joined {
+    batch: Batch,
+    index: HashMap<(Arc<str>, Box<str>), usize>,
+}
+
+impl Joined {
+    fn add(&mut self, query: NodeQuery, reply: oneshot::Sender<Answer>) {
+        let key = (query.node.name.clone(), query.node.uid.clone());
+        if let Some(&at) = self.index.get(&key) {
+            let (known, replies) = &mut self.batch[at];
             // One answer serves both if it says enough and is fresh enough for the stricter one.
-            query.need = query.need.max(request.query.need);
-            query.max_age = query.max_age.min(request.query.max_age);
-            query.node = request.query.node;
-            replies.push(request.reply);
+            known.need = known.need.max(query.need);
+            known.max_age = known.max_age.min(query.max_age);
+            known.node = query.node;
+            replies.push(reply);
         } else {
-            index.insert(key, batch.len());
-            batch.push((request.query, vec![request.reply]));
+            self.index.insert(key, self.batch.len());
+            self.batch.push((query, vec![reply]));
         }
     }
-    batch
 }
 
 async fn send(

@@ -134,3 +134,29 @@ async fn a_throttled_answer_pauses_the_capability_for_the_time_it_names() {
     assert!(coalescer.describe(query("b")).await.is_ok());
     assert!(begin.elapsed() >= Duration::from_secs(7), "{:?}", begin.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn questions_asked_together_stay_together_and_alone() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, _driver) = start(&cloud);
+    let group = vec![query("a"), query("gone-1"), query("b")];
+    let (single, together) = tokio::join!(coalescer.describe(query("c")), coalescer.describe_together(group));
+    assert!(single.is_ok());
+    let absent: Vec<_> = together.into_iter().map(|a| a.unwrap() == Presence::NotFound).collect();
+    assert_eq!(absent, [false, true, false]);
+    let mut batches = cloud.batches.lock().clone();
+    batches.sort();
+    assert_eq!(batches, [vec!["a", "gone-1", "b"], vec!["c"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_larger_than_a_batch_is_cut_and_still_answered_in_order() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, _driver) = start(&cloud);
+    let names: Vec<_> = (0..25).map(|i| format!("n{i}")).collect();
+    let answers = coalescer.describe_together(names.iter().map(|n| query(n)).collect()).await;
+    for (name, answer) in names.iter().zip(answers) {
+        let Presence::Found { meta, .. } = answer.unwrap() else { panic!("{name} is there") };
+        assert_eq!(meta.provider_id.as_deref(), Some(&name[..]));
+    }
+}

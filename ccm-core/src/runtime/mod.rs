@@ -5,6 +5,7 @@ pub mod cache;
 pub mod events;
 pub mod gate;
 pub mod leader_election;
+pub mod manager;
 pub mod queue;
 pub mod reflector;
 pub mod shutdown;

@@ -44,7 +44,7 @@ pub(super) static GENERIC: &[Flag] = &[
         Bool(|c| &mut c.route.configure_cloud_routes),
         "true",
         "Make routes to the pods' networks in the cloud.",
-    ),
+    ).planned(),
     generic(
         "route-reconciliation-period",
         Duration(|c| &mut c.route.reconciliation_period),
@@ -87,15 +87,15 @@ pub(super) static GENERIC: &[Flag] = &[
         Duration(|c| &mut c.generic.controller_start_interval),
         "0s",
         "Pause between the starts of two controllers.",
-    ),
+    ).planned(),
     generic(
         "min-resync-period",
         Duration(|c| &mut c.generic.min_resync_period),
         "12h0m0s",
         "Lower bound of the period after which every object is looked at again; the period is random up to twice this.",
-    ),
-    generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second.").planned(),
-    generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once.").planned(),
+    ).planned(),
+    generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second."),
+    generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once."),
     generic(
         "kube-api-content-type",
         Text(|c| &mut c.kube_client.content_type),

@@ -70,10 +70,9 @@ pub(crate) fn parse_provided(value: &str) -> Result<Vec<IpAddr>, AddressError> {
         .map(|part| parse_ip(part).ok_or_else(|| bad("not an IP address")))
         .collect::<Result<_, _>>()?;
     match ips[..] {
-        [_] => Ok(ips),
         [a, b] if a.is_ipv4() == b.is_ipv4() => Err(bad("two addresses of one family")),
         [a, b] if a.is_unspecified() || b.is_unspecified() => Err(bad("a pair may not hold an unspecified address")),
-        [_, _] => Ok(ips),
+        [_] | [_, _] => Ok(ips),
         _ => Err(bad("more than two addresses")),
     }
 }
