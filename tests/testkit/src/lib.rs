@@ -1,3 +1,4 @@
 //! Testkit.
 
 pub mod control_plane;
+pub mod kubelet;

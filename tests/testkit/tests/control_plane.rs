@@ -13,6 +13,12 @@ fn from_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).expect("the test's own JSON has the right shape")
 }
 
+/// Callers start control planes in tasks of a runtime with many threads.
+#[expect(dead_code, reason = "compiling it is the test")]
+fn starting_can_move_between_threads(binaries: &Binaries) -> impl Send {
+    ControlPlane::start(binaries, Options::default())
+}
+
 #[tokio::test]
 async fn starts_admits_and_stops() {
     let Some(binaries) = Binaries::find_or_say_skipped("the control plane harness") else { return };

@@ -103,17 +103,19 @@ async fn wait_for_apiserver(
     deadline: Instant,
 ) -> Result<(), StartError> {
     let client = control_plane.client().await?;
-    let ready = async || -> Result<(), String> {
-        get(&client, "/readyz").await?;
-        let namespaces: kube::Api<Namespace> = kube::Api::all(client.clone());
-        let list = namespaces.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-        let there = |name: &&str| list.items.iter().any(|namespace| namespace.metadata.name.as_deref() == Some(*name));
-        match SYSTEM_NAMESPACES.iter().find(|name| !there(name)) {
-            Some(name) => Err(format!("no namespace {name} yet")),
-            None => Ok(()),
-        }
-    };
+    let ready = || apiserver_ready(client.clone());
     wait(control_plane, Component::Apiserver, timeout, deadline, ready).await
+}
+
+async fn apiserver_ready(client: kube::Client) -> Result<(), String> {
+    get(client.clone(), "/readyz").await?;
+    let namespaces: kube::Api<Namespace> = kube::Api::all(client);
+    let list = namespaces.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+    let there = |name: &&str| list.items.iter().any(|namespace| namespace.metadata.name.as_deref() == Some(*name));
+    match SYSTEM_NAMESPACES.iter().find(|name| !there(name)) {
+        Some(name) => Err(format!("no namespace {name} yet")),
+        None => Ok(()),
+    }
 }
 
 async fn wait_for_controller_manager(
@@ -125,17 +127,17 @@ async fn wait_for_controller_manager(
     let endpoint = Endpoint { url, ca_pem: control_plane.endpoint.ca_pem.clone() };
     let config = endpoint.config(&control_plane.admin.token).await.map_err(super::ClientError::from)?;
     let client = kube::Client::try_from(config).map_err(super::ClientError::from)?;
-    let ready = async || get(&client, "/healthz").await;
+    let ready = || get(client.clone(), "/healthz");
     wait(control_plane, Component::ControllerManager, timeout, deadline, ready).await
 }
 
 /// Asks `ready` again and again until it agrees, a program ended, or the time is up.
-async fn wait(
+async fn wait<F: Future<Output = Result<(), String>>>(
     control_plane: &mut ControlPlane,
     component: Component,
     timeout: Duration,
     deadline: Instant,
-    mut ready: impl AsyncFnMut() -> Result<(), String>,
+    ready: impl Fn() -> F,
 ) -> Result<(), StartError> {
     let mut last = "no answer yet".to_owned();
     loop {
@@ -162,7 +164,7 @@ async fn wait(
     }
 }
 
-async fn get(client: &kube::Client, path: &str) -> Result<(), String> {
+async fn get(client: kube::Client, path: &'static str) -> Result<(), String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
     client.request_text(request).await.map(drop).map_err(|error| error.to_string())
 }
