@@ -11,18 +11,18 @@ const HELM_MODULE: &str = include_str!("../../../control-plane/helm/go.mod");
 /// Versions of the control plane's parts, without the leading `v`. Written once, in the `go.mod` files of
 /// `tests/control-plane`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versions {
+pub(crate) struct Versions {
     /// Version of etcd.
-    pub etcd: String,
+    pub(crate) etcd: String,
     /// Version of kube-apiserver and kube-controller-manager.
-    pub kubernetes: String,
+    pub(crate) kubernetes: String,
     /// Version of helm.
-    pub helm: String,
+    pub(crate) helm: String,
 }
 
 impl Versions {
     /// The versions pinned in this checkout.
-    pub fn pinned() -> Self {
+    pub(crate) fn pinned() -> Self {
         Self {
             etcd: required_version(ETCD_MODULE, "go.etcd.io/etcd/server/v3"),
             kubernetes: required_version(KUBERNETES_MODULE, "k8s.io/kubernetes"),
@@ -31,14 +31,14 @@ impl Versions {
     }
 
     /// Name of the directory for exactly these versions, so that a new version is built beside the old one.
-    pub fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         format!("etcd-{}-kubernetes-{}-helm-{}", self.etcd, self.kubernetes, self.helm)
     }
 }
 
 /// The directory with the binaries: `KUBEBUILDER_ASSETS`, else one below the user's cache directory
 /// (`XDG_CACHE_HOME`, else `~/.cache`). `None` when none of the three variables is set.
-pub fn directory() -> Option<PathBuf> {
+pub(crate) fn directory() -> Option<PathBuf> {
     directory_from(|name| std::env::var_os(name))
 }
 

@@ -18,7 +18,7 @@
 //! ```
 
 mod access;
-pub mod assets;
+mod assets;
 mod audit;
 mod binaries;
 mod components;
