@@ -182,7 +182,8 @@ async fn requests_in_flight_are_bounded() {
     let server = Server::default();
     let options = KubeletOptions { concurrency: 7, ..KubeletOptions::default() };
     let kubelets = Kubelets::new(server.client(), options);
-    kubelets.register_all((0..200).map(|n| NodeSpec::new(format!("node-{n}")))).await.unwrap();
+    let all = (0..200).map(|n| kubelets.register(NodeSpec::new(format!("node-{n}"))));
+    futures::future::try_join_all(all).await.unwrap();
     assert_eq!(kubelets.names().len(), 200);
     assert_eq!(server.0.lock().most_in_flight, 7);
     tokio::time::sleep(Duration::from_mins(10)).await;
