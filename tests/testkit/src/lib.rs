@@ -1,1 +1,4 @@
 //! Testkit.
+
+pub mod control_plane;
+pub mod kubelet;
