@@ -1,0 +1,3 @@
+//! Embedded Kubernetes API server.
+
+pub mod resources;
