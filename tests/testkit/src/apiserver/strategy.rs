@@ -1,0 +1,159 @@
+//! What differs between kinds when they are written.
+//!
+//! From the `strategy.go` files in kubernetes/pkg/registry 1.36.
+
+use serde_json::{Value, json};
+
+use super::namespaces;
+use super::resources::ResourceDef;
+use super::status::FieldError;
+use super::store::Transaction;
+
+/// Whether PUT of an absent object creates it.
+pub(crate) fn create_on_update(def: &ResourceDef) -> bool {
+    matches!(def.plural, "services" | "events" | "endpoints" | "leases")
+}
+
+/// Whether PUT without a resource version overwrites.
+pub(crate) fn unconditional_update(def: &ResourceDef) -> bool {
+    def.plural != "leases"
+}
+
+/// Whether DELETE answers with the object rather than with a `Status`.
+pub(crate) fn returns_deleted(def: &ResourceDef) -> bool {
+    matches!(def.plural, "services" | "pods" | "serviceaccounts" | "namespaces")
+}
+
+/// Whether the kind counts changes of its specification. Nodes, services and leases do not.
+fn counts_generations(def: &ResourceDef) -> bool {
+    matches!(def.plural, "endpointslices" | "pods")
+}
+
+/// Clears what a client cannot set at creation.
+pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
+    if matches!(def.plural, "services" | "pods") {
+        object["status"] =
+            if def.plural == "services" { json!({"loadBalancer": {}}) } else { json!({"phase": "Pending"}) };
+    }
+    if def.plural == "namespaces" {
+        namespaces::prepare(object);
+    }
+    if counts_generations(def) {
+        object["metadata"]["generation"] = json!(1);
+    }
+}
+
+/// Keeps what this path cannot change: the status on the main path; on `status`, the specification. Labels,
+/// annotations and finalizers change through both, as on the real server.
+pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Value, object: &mut Value) {
+    if subresource == "status" {
+        keep(before, object, "spec");
+    } else if def.has_status() {
+        keep(before, object, "status");
+    }
+    if def.plural == "namespaces" {
+        if subresource == "finalize" {
+            keep(before, object, "status");
+        } else {
+            keep(before, object, "spec");
+        }
+    }
+    if def.plural == "services" && subresource.is_empty() {
+        drop_type_dependent_fields(before, object);
+    }
+    if counts_generations(def) && subresource.is_empty() && differs(before, object) {
+        let generation = before["metadata"]["generation"].as_u64().unwrap_or(0);
+        object["metadata"]["generation"] = json!(generation + 1);
+    }
+}
+
+fn differs(before: &Value, object: &Value) -> bool {
+    let content = |v: &Value| {
+        let mut v = v.clone();
+        if let Some(map) = v.as_object_mut() {
+            map.remove("metadata");
+            map.remove("status");
+        }
+        v
+    };
+    content(before) != content(object)
+}
+
+fn keep(before: &Value, object: &mut Value, field: &str) {
+    let Some(map) = object.as_object_mut() else { return };
+    match before.get(field) {
+        Some(kept) => map.insert(field.into(), kept.clone()),
+        None => map.remove(field),
+    };
+}
+
+/// When a service changes type or policy, what only the old one needed is dropped unless the client changed it too.
+fn drop_type_dependent_fields(before: &Value, object: &mut Value) {
+    let kind = |v: &Value| v["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
+    let (old, new) = (kind(before), kind(object));
+    let takes_ports = |t: &str| matches!(t, "NodePort" | "LoadBalancer");
+    let same = |object: &Value, field: &str| before["spec"][field] == object["spec"][field];
+    if old != "ExternalName" && new == "ExternalName" {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if same(object, field) {
+                clear(object, field);
+            }
+        }
+    }
+    if takes_ports(&old) && !takes_ports(&new) {
+        drop_node_ports(before, object);
+    }
+    let needs_health = |v: &Value| kind(v) == "LoadBalancer" && v["spec"]["externalTrafficPolicy"] == "Local";
+    if needs_health(before) && !needs_health(object) && same(object, "healthCheckNodePort") {
+        clear(object, "healthCheckNodePort");
+    }
+    if takes_ports(&old) && !takes_ports(&new) && same(object, "externalTrafficPolicy") {
+        clear(object, "externalTrafficPolicy");
+    }
+    if old == "LoadBalancer" && new != "LoadBalancer" {
+        for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
+            if same(object, field) {
+                clear(object, field);
+            }
+        }
+    }
+}
+
+fn drop_node_ports(before: &Value, object: &mut Value) {
+    let old: Vec<Value> =
+        before["spec"]["ports"].as_array().into_iter().flatten().map(|p| p["nodePort"].clone()).collect();
+    for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        if let Some(map) = port.as_object_mut()
+            && map.get("nodePort").is_some_and(|p| old.contains(p))
+        {
+            map.remove("nodePort");
+        }
+    }
+}
+
+fn clear(object: &mut Value, field: &str) {
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove(field);
+    }
+}
+
+/// Fills in defaults.
+pub(crate) fn default(_def: &ResourceDef, _object: &mut Value) {}
+
+/// Errors of the kind's own fields at creation.
+pub(crate) fn validate_create(_def: &ResourceDef, _object: &Value) -> Vec<FieldError> {
+    Vec::new()
+}
+
+/// Errors of the kind's own fields at a change.
+pub(crate) fn validate_update(_def: &ResourceDef, _before: &Value, _object: &Value) -> Vec<FieldError> {
+    Vec::new()
+}
+
+/// Gives a service its addresses and ports.
+///
+/// # Errors
+/// One error per address or port that cannot be had.
+pub(crate) fn allocate(tx: &mut Transaction<'_>, def: &ResourceDef, object: &mut Value) -> Result<(), Vec<FieldError>> {
+    if def.plural == "services" { tx.allocations().fill(object) } else { Ok(()) }
+}
