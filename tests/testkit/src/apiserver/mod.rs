@@ -1,3 +1,6 @@
 //! Embedded Kubernetes API server.
 
 pub mod resources;
+pub mod table;
+#[cfg(test)]
+mod test_json;
