@@ -1,5 +1,6 @@
 //! Embedded Kubernetes API server.
 
+pub mod defaulting;
 pub mod resources;
 pub mod table;
 #[cfg(test)]
