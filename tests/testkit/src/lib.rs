@@ -1,3 +1,4 @@
 //! Testkit.
 
 pub mod apiserver;
+pub mod hooks;

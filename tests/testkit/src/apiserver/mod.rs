@@ -7,29 +7,46 @@
 //! and a watch held for an hour of virtual time costs a millisecond. TLS on loopback is a layer around the same service.
 //! Error forms, versions and watch behaviour follow kube-apiserver 1.36.
 
+pub mod defaulting;
+pub mod discovery;
+mod openapi;
 pub mod resources;
+pub mod schema;
+pub mod table;
 
 mod allocate;
+mod auth;
+mod client;
 mod clock;
+mod convert;
 mod dispatch;
 mod faults;
+mod log;
 mod namespaces;
 mod negotiate;
 mod object;
 mod patch;
+mod prune;
 mod read;
 mod request;
+mod respond;
+mod reviews;
 mod selectors;
 mod smp;
 mod status;
 mod store;
 mod strategy;
+mod tls;
+mod verbs;
 mod watch;
 mod write;
 
 #[cfg(test)]
+mod test_json;
+#[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,14 +58,21 @@ use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tower::BoxError;
 
+use crate::hooks::Hooks;
+
+pub use auth::{ANONYMOUS, Access, AccessCheck, Attributes, MASTERS, Rule, User, Users};
+pub use client::ClientBuilder;
 pub use clock::Clock;
 pub use faults::{Action, FaultId, Faults, Match};
+pub use log::{CountKey, LogEntry, RequestLog};
 pub use object::Object;
 pub use request::RequestInfo;
 pub use status::{ApiError, FieldError};
 pub use store::{Backlog, Change, Event, Expired, ObjectKey, ResourceKey, Store, Transaction};
+pub use tls::{ServeError, Serving};
 
 /// Body of an answer: a whole object or the stream of a watch.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -69,6 +93,8 @@ pub struct Options {
     pub streaming_lists: bool,
     /// Ranges of cluster IPs, primary family first. Default `10.96.0.0/16`.
     pub service_ranges: Vec<IpNet>,
+    /// Requests kept in the log. Default 20,000.
+    pub log_limit: usize,
 }
 
 impl Default for Options {
@@ -79,6 +105,7 @@ impl Default for Options {
             watch_timeout: Duration::from_mins(40),
             streaming_lists: true,
             service_ranges: vec![IpNet::new_assert([10, 96, 0, 0].into(), 16)],
+            log_limit: 20_000,
         }
     }
 }
@@ -89,12 +116,15 @@ pub struct ApiServer {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     options: Options,
     store: Arc<Store>,
     clock: Clock,
     faults: Faults,
+    users: Users,
+    admin_token: String,
+    log: RequestLog,
+    hooks: Mutex<Vec<(Match, Hooks)>>,
 }
 
 impl ApiServer {
@@ -102,15 +132,61 @@ impl ApiServer {
     pub fn new(options: Options) -> Self {
         let allocations = allocate::Allocations::new(options.service_ranges.clone());
         let store = Arc::new(Store::new(options.history_limit, allocations));
-        let server =
-            Self { shared: Arc::new(Shared { store, clock: Clock::new(), faults: Faults::default(), options }) };
+        let users = Users::default();
+        let admin_token = uuid::Uuid::new_v4().to_string();
+        users.add(&admin_token, User::admin());
+        let shared = Shared {
+            store,
+            clock: Clock::new(),
+            faults: Faults::default(),
+            users,
+            admin_token,
+            log: RequestLog::new(options.log_limit),
+            hooks: Mutex::default(),
+            options,
+        };
+        let server = Self { shared: Arc::new(shared) };
         server.create_initial_objects();
         server
     }
 
-    /// A client in this process, with all rights and no network between.
+    /// A client in this process, with all rights and no network between. Must be called inside a tokio runtime.
     pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.clone(), "default")
+        self.client_builder().build()
+    }
+
+    /// A client in this process that acts as `user`.
+    pub fn client_as(&self, user: User) -> kube::Client {
+        self.client_builder().user(user).build()
+    }
+
+    /// A client in this process with its own user, user agent and hooks.
+    pub fn client_builder(&self) -> ClientBuilder {
+        ClientBuilder::new(self.clone())
+    }
+
+    /// Lets `hooks` act around matching writes of any client, those over the network included.
+    pub fn add_hooks(&self, matching: Match, hooks: &Hooks) {
+        self.shared.hooks.lock().push((matching, hooks.clone()));
+    }
+
+    fn hooks_for(&self, info: &RequestInfo) -> Vec<Hooks> {
+        self.shared.hooks.lock().iter().filter(|(m, _)| m.matches(info)).map(|(_, h)| h.clone()).collect()
+    }
+
+    /// Tokens and rights.
+    pub fn users(&self) -> &Users {
+        &self.shared.users
+    }
+
+    /// The token of the administrator, made up at start.
+    pub fn admin_token(&self) -> &str {
+        &self.shared.admin_token
+    }
+
+    /// The requests so far.
+    pub fn log(&self) -> &RequestLog {
+        &self.shared.log
     }
 
     /// The objects.
@@ -126,6 +202,13 @@ impl ApiServer {
     /// The script of faults.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The administrator's token is a secret; the objects are too many.
+        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

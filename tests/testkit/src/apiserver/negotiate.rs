@@ -3,9 +3,13 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 
+use super::clock::Clock;
+use super::convert;
 use super::object::Object;
+use super::request::RequestInfo;
 use super::resources::ResourceDef;
 use super::status::ApiError;
+use super::table::{self, IncludeObject};
 
 /// What a `Status` of code 406 lists.
 const PRODUCED: &str = "application/json";
@@ -17,21 +21,27 @@ pub(crate) enum Form {
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
-    /// `Table`.
-    Table,
+    /// `Table`, with this much of each object.
+    Table(IncludeObject),
 }
 
 /// Chooses the form from an `Accept` header.
 ///
 /// # Errors
-/// 406 when nothing acceptable can be produced; only JSON is.
-pub(crate) fn choose(accept: &str) -> Result<Form, ApiError> {
+/// 406 when nothing acceptable can be produced; only JSON is. 400 for an unknown `includeObject`.
+pub(crate) fn choose(accept: &str, info: &RequestInfo) -> Result<Form, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Form::Full);
     }
     let mut clauses: Vec<(f32, &str)> = accept.split(',').map(|c| (quality(c), c.trim())).collect();
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    clauses.into_iter().find_map(|(_, clause)| form(clause)).ok_or_else(|| ApiError::not_acceptable(PRODUCED))
+    let form = clauses.into_iter().find_map(|(_, clause)| form(clause));
+    match form.ok_or_else(|| ApiError::not_acceptable(PRODUCED))? {
+        Form::Table(_) => {
+            IncludeObject::parse(info.query("includeObject")).map(Form::Table).map_err(ApiError::bad_request)
+        }
+        other => Ok(other),
+    }
 }
 
 fn quality(clause: &str) -> f32 {
@@ -51,7 +61,7 @@ fn form(clause: &str) -> Option<Form> {
         && parameter(clause, "v").is_none_or(|v| v == "v1");
     match parameter(clause, "as") {
         None => Some(Form::Full),
-        Some("Table") if meta => Some(Form::Table),
+        Some("Table") if meta => Some(Form::Table(IncludeObject::default())),
         Some("PartialObjectMetadata" | "PartialObjectMetadataList") if meta => Some(Form::Metadata),
         Some(_) => None,
     }
@@ -62,11 +72,14 @@ fn form(clause: &str) -> Option<Form> {
 pub(crate) struct Encoder {
     def: &'static ResourceDef,
     form: Form,
+    clock: Clock,
+    /// Tables after the first of a watch come without column definitions.
+    columns_sent: bool,
 }
 
 impl Encoder {
-    pub(crate) fn new(def: &'static ResourceDef, form: Form) -> Self {
-        Self { def, form }
+    pub(crate) fn new(def: &'static ResourceDef, form: Form, clock: Clock) -> Self {
+        Self { def, form, clock, columns_sent: false }
     }
 
     pub(crate) fn def(&self) -> &'static ResourceDef {
@@ -76,14 +89,29 @@ impl Encoder {
     /// One object.
     pub(crate) fn object(&self, object: &Object) -> Bytes {
         match self.form {
-            Form::Full | Form::Table => object.json().clone(),
+            Form::Full if convert::is_converted(self.def) => Bytes::from(self.value(object).to_string()),
+            Form::Full => object.json().clone(),
             Form::Metadata => Bytes::from(partial(&object.value(), "PartialObjectMetadata").to_string()),
+            Form::Table(include) => Bytes::from(self.table(&[self.value(object)], include).to_string()),
         }
+    }
+
+    fn value(&self, object: &Object) -> Value {
+        convert::outgoing(self.def, object.value())
+    }
+
+    fn table(&self, objects: &[Value], include: IncludeObject) -> Value {
+        table::to_table(self.def, objects, include, self.clock.now())
     }
 
     /// A watch event, with its line end.
     pub(crate) fn event(&mut self, kind: &str, object: &Object) -> Bytes {
-        event_line(kind, &self.object(object))
+        let Form::Table(include) = self.form else { return event_line(kind, &self.object(object)) };
+        let mut table = self.table(&[self.value(object)], include);
+        if std::mem::replace(&mut self.columns_sent, true) {
+            table::strip_columns(&mut table);
+        }
+        event_line(kind, table.to_string().as_bytes())
     }
 
     /// A BOOKMARK event.
@@ -94,8 +122,15 @@ impl Encoder {
         }
         let object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
         let object = match self.form {
-            Form::Full | Form::Table => object,
+            Form::Full => object,
             Form::Metadata => partial(&object, "PartialObjectMetadata"),
+            Form::Table(include) => {
+                let mut table = self.table(&[object], include);
+                if std::mem::replace(&mut self.columns_sent, true) {
+                    table::strip_columns(&mut table);
+                }
+                table
+            }
         };
         event_line("BOOKMARK", object.to_string().as_bytes())
     }
@@ -115,7 +150,13 @@ impl Encoder {
             metadata["remainingItemCount"] = json!(remaining);
         }
         let (kind, version) = match self.form {
-            Form::Full | Form::Table => (self.def.list_kind(), self.def.api_version()),
+            Form::Table(include) => {
+                let objects: Vec<Value> = page.objects.iter().map(|o| self.value(o)).collect();
+                let mut table = self.table(&objects, include);
+                table["metadata"] = metadata;
+                return Bytes::from(table.to_string());
+            }
+            Form::Full => (self.def.list_kind(), self.def.api_version()),
             Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
         };
         let head =

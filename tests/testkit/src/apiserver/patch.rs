@@ -2,9 +2,13 @@
 
 use serde_json::Value;
 
+use super::convert;
+use super::resources::ResourceDef;
+use super::schema;
 use super::smp;
 use super::status::{ApiError, FieldError};
 use super::store::Transaction;
+use super::verbs::strict_error;
 use super::write::{Context, Written, replace};
 
 /// Media types the real server lists when it is given another. Apply is listed as it would be with apply switched off.
@@ -49,7 +53,7 @@ impl Patch {
         }
     }
 
-    fn apply(&self, cx: Context<'_>, current: &Value) -> Result<Value, ApiError> {
+    fn apply(&self, def: &ResourceDef, current: &Value) -> Result<Value, ApiError> {
         match self {
             Self::Json(patch) => {
                 let mut patched = current.clone();
@@ -67,7 +71,7 @@ impl Patch {
                 json_patch::merge(&mut patched, patch);
                 Ok(patched)
             }
-            Self::Strategic(patch) => smp::apply(cx.def, current, patch).map_err(ApiError::bad_request),
+            Self::Strategic(patch) => smp::apply(def, current, patch).map_err(ApiError::bad_request),
         }
     }
 }
@@ -91,21 +95,28 @@ fn object(patch: Value) -> Result<Value, ApiError> {
     }
 }
 
-/// Applies `patch` to the object the request names.
+/// Applies `patch`, written for objects as `def` shows them, to the object the request names. `strict` refuses unknown
+/// fields.
 ///
 /// # Errors
 /// 404, 409, 422, 400 as the real server.
-pub(crate) fn patch(tx: &mut Transaction<'_>, cx: Context<'_>, patch: &Patch) -> Result<Written, ApiError> {
+pub(crate) fn patch(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    def: &'static ResourceDef,
+    patch: &Patch,
+    strict: bool,
+) -> Result<Written, ApiError> {
     let Some(old) = tx.get(cx.def.storage_key(), cx.namespace, cx.name) else {
         return Err(ApiError::not_found(cx.def, cx.name));
     };
-    let patched = patch.apply(cx, &old.value())?;
-    check_shape(cx, &patched)?;
-    replace(tx, cx, &old, patched)
+    let patched = patch.apply(def, &convert::outgoing(def, old.value()))?;
+    check_shape(cx, def, &patched, strict)?;
+    replace(tx, cx, &old, convert::incoming(def, patched))
 }
 
 /// Refuses what would no longer decode as the kind, or would name another object.
-fn check_shape(cx: Context<'_>, patched: &Value) -> Result<(), ApiError> {
+fn check_shape(cx: Context<'_>, def: &'static ResourceDef, patched: &Value, strict: bool) -> Result<(), ApiError> {
     let invalid = |why: &str| {
         let error = FieldError::invalid("patch", &format!("{:?}", patched.to_string()), why);
         ApiError::invalid("", "", "", &[error])
@@ -113,10 +124,12 @@ fn check_shape(cx: Context<'_>, patched: &Value) -> Result<(), ApiError> {
     if !patched["metadata"].is_object() {
         return Err(invalid("metadata is not an object"));
     }
-    for field in ["spec", "status"] {
-        if patched.get(field).is_some_and(|v| !v.is_object() && !v.is_null()) {
-            return Err(invalid(&format!("{field} is not an object")));
-        }
+    let checked = schema::check(def, patched);
+    if let Some(error) = checked.type_error {
+        return Err(invalid(&error));
+    }
+    if strict && !checked.unknown_fields.is_empty() {
+        return Err(invalid(&strict_error(&checked.unknown_fields)));
     }
     let name = patched["metadata"]["name"].as_str().unwrap_or_default();
     if name != cx.name {
@@ -125,7 +138,7 @@ fn check_shape(cx: Context<'_>, patched: &Value) -> Result<(), ApiError> {
             cx.name
         )));
     }
-    if patched["kind"] != cx.def.kind || patched["apiVersion"] != cx.def.api_version() {
+    if patched["kind"] != def.kind || patched["apiVersion"] != def.api_version() {
         return Err(ApiError::bad_request(format!("the patch must not change kind or apiVersion of {}", cx.name)));
     }
     Ok(())

@@ -1,27 +1,17 @@
 //! Strategic merge patch: merge patch that knows which lists are keyed.
 //!
-//! The rules are those of `k8s.io/apimachinery/pkg/util/strategicpatch` 1.36; which list merges by which key comes
-//! from the `patchStrategy` and `patchMergeKey` tags of the API types.
+//! The rules are those of `k8s.io/apimachinery/pkg/util/strategicpatch` 1.36; which list merges by which key is in
+//! [`super::schema`].
 
 use serde_json::{Map, Value};
 
 use super::resources::ResourceDef;
+use super::schema::{Merge, merge_rule};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const SET_ORDER: &str = "$setElementOrder/";
 const DELETE_PRIMITIVES: &str = "$deleteFromPrimitiveList/";
-
-/// How a list is patched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ListRule {
-    /// The patch's list replaces the old one.
-    Atomic,
-    /// A set of plain values.
-    Set,
-    /// Objects told apart by this field.
-    Keyed(&'static str),
-}
 
 /// Applies `patch` to `object`.
 ///
@@ -34,23 +24,9 @@ pub(crate) fn apply(def: &ResourceDef, object: &Value, patch: &Value) -> Result<
     merge_maps(def, "", object.clone(), patch).map(Value::Object)
 }
 
-#[allow(clippy::match_same_arms)] // one arm per kind reads better
-fn rule(def: &ResourceDef, path: &str) -> ListRule {
-    use ListRule::{Atomic, Keyed, Set};
-    match (def.plural, path) {
-        (_, "metadata.finalizers") | ("nodes", "spec.podCIDRs") => Set,
-        (_, "metadata.ownerReferences") => Keyed("uid"),
-        ("nodes", "status.addresses" | "status.conditions")
-        | ("services" | "namespaces" | "pods", "status.conditions") => Keyed("type"),
-        ("services", "spec.ports") => Keyed("port"),
-        ("serviceaccounts", "secrets") => Keyed("name"),
-        ("pods", "spec.containers" | "spec.initContainers" | "spec.volumes" | "spec.imagePullSecrets") => Keyed("name"),
-        ("pods", "spec.containers.env" | "spec.initContainers.env") => Keyed("name"),
-        ("pods", "spec.containers.ports") => Keyed("containerPort"),
-        ("pods", "spec.containers.volumeMounts" | "spec.initContainers.volumeMounts") => Keyed("mountPath"),
-        ("pods", "spec.hostAliases" | "status.podIPs" | "status.hostIPs") => Keyed("ip"),
-        _ => Atomic,
-    }
+fn rule(def: &ResourceDef, path: &str) -> Merge {
+    let steps: Vec<&str> = path.split('.').collect();
+    merge_rule(def, &steps).unwrap_or(Merge::Atomic)
 }
 
 fn join(path: &str, key: &str) -> String {
@@ -117,8 +93,8 @@ fn merge_values(def: &ResourceDef, path: &str, old: Option<Value>, patch: &Value
 
 fn merge_lists(def: &ResourceDef, path: &str, mut old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>, String> {
     match rule(def, path) {
-        ListRule::Atomic => Ok(patch.to_vec()),
-        ListRule::Set => {
+        Merge::Atomic => Ok(patch.to_vec()),
+        Merge::Set => {
             for value in patch {
                 if !old.contains(value) {
                     old.push(value.clone());
@@ -126,7 +102,7 @@ fn merge_lists(def: &ResourceDef, path: &str, mut old: Vec<Value>, patch: &[Valu
             }
             Ok(old)
         }
-        ListRule::Keyed(key) => merge_keyed(def, path, old, patch, key),
+        Merge::Key(key, _) => merge_keyed(def, path, old, patch, key),
     }
 }
 
@@ -167,9 +143,9 @@ fn merge_keyed(
 
 /// Puts the named elements in the named order; those the patch does not name keep their place behind the element that
 /// preceded them.
-fn reorder(list: &mut Vec<Value>, order: &[Value], rule: ListRule) {
+fn reorder(list: &mut Vec<Value>, order: &[Value], rule: Merge) {
     let rank = |value: &Value| match rule {
-        ListRule::Keyed(key) => order.iter().position(|o| o.get(key) == value.get(key)),
+        Merge::Key(key, _) => order.iter().position(|o| o.get(key) == value.get(key)),
         _ => order.iter().position(|o| o == value),
     };
     let mut named: Vec<(usize, usize, Value)> = Vec::new();

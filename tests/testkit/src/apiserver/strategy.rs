@@ -4,10 +4,11 @@
 
 use serde_json::{Value, json};
 
-use super::namespaces;
+use super::prune::prune;
 use super::resources::ResourceDef;
 use super::status::FieldError;
 use super::store::Transaction;
+use super::{defaulting, namespaces};
 
 /// Whether PUT of an absent object creates it.
 pub(crate) fn create_on_update(def: &ResourceDef) -> bool {
@@ -29,8 +30,10 @@ fn counts_generations(def: &ResourceDef) -> bool {
     matches!(def.plural, "endpointslices" | "pods")
 }
 
-/// Clears what a client cannot set at creation.
+/// Clears what a client cannot set at creation and fills in defaults.
 pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
+    prune(def, object);
+    defaulting::default(def, object);
     if matches!(def.plural, "services" | "pods") {
         object["status"] =
             if def.plural == "services" { json!({"loadBalancer": {}}) } else { json!({"phase": "Pending"}) };
@@ -58,8 +61,10 @@ pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Valu
             keep(before, object, "spec");
         }
     }
+    defaulting::default(def, object);
+    prune(def, object);
     if def.plural == "services" && subresource.is_empty() {
-        drop_type_dependent_fields(before, object);
+        defaulting::drop_type_dependent_fields(before, object);
     }
     if counts_generations(def) && subresource.is_empty() && differs(before, object) {
         let generation = before["metadata"]["generation"].as_u64().unwrap_or(0);
@@ -86,59 +91,6 @@ fn keep(before: &Value, object: &mut Value, field: &str) {
         None => map.remove(field),
     };
 }
-
-/// When a service changes type or policy, what only the old one needed is dropped unless the client changed it too.
-fn drop_type_dependent_fields(before: &Value, object: &mut Value) {
-    let kind = |v: &Value| v["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
-    let (old, new) = (kind(before), kind(object));
-    let takes_ports = |t: &str| matches!(t, "NodePort" | "LoadBalancer");
-    let same = |object: &Value, field: &str| before["spec"][field] == object["spec"][field];
-    if old != "ExternalName" && new == "ExternalName" {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            if same(object, field) {
-                clear(object, field);
-            }
-        }
-    }
-    if takes_ports(&old) && !takes_ports(&new) {
-        drop_node_ports(before, object);
-    }
-    let needs_health = |v: &Value| kind(v) == "LoadBalancer" && v["spec"]["externalTrafficPolicy"] == "Local";
-    if needs_health(before) && !needs_health(object) && same(object, "healthCheckNodePort") {
-        clear(object, "healthCheckNodePort");
-    }
-    if takes_ports(&old) && !takes_ports(&new) && same(object, "externalTrafficPolicy") {
-        clear(object, "externalTrafficPolicy");
-    }
-    if old == "LoadBalancer" && new != "LoadBalancer" {
-        for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
-            if same(object, field) {
-                clear(object, field);
-            }
-        }
-    }
-}
-
-fn drop_node_ports(before: &Value, object: &mut Value) {
-    let old: Vec<Value> =
-        before["spec"]["ports"].as_array().into_iter().flatten().map(|p| p["nodePort"].clone()).collect();
-    for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
-        if let Some(map) = port.as_object_mut()
-            && map.get("nodePort").is_some_and(|p| old.contains(p))
-        {
-            map.remove("nodePort");
-        }
-    }
-}
-
-fn clear(object: &mut Value, field: &str) {
-    if let Some(spec) = object["spec"].as_object_mut() {
-        spec.remove(field);
-    }
-}
-
-/// Fills in defaults.
-pub(crate) fn default(_def: &ResourceDef, _object: &mut Value) {}
 
 /// Errors of the kind's own fields at creation.
 pub(crate) fn validate_create(_def: &ResourceDef, _object: &Value) -> Vec<FieldError> {

@@ -75,7 +75,6 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
         check_namespace(tx, cx, &name)?;
     }
     strategy::prepare_create(cx.def, &mut object);
-    strategy::default(cx.def, &mut object);
     let mut errors = validate_metadata(cx.def, &object);
     errors.extend(strategy::validate_create(cx.def, &object));
     if !errors.is_empty() {
@@ -129,7 +128,6 @@ pub(crate) fn replace(
     check_incarnation(cx, old, &object)?;
     carry_metadata(&before, &mut object);
     strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
-    strategy::default(cx.def, &mut object);
     let mut errors = validate_metadata(cx.def, &object);
     errors.extend(validate_metadata_update(&before, &object));
     errors.extend(strategy::validate_update(cx.def, &before, &object));
@@ -335,14 +333,6 @@ fn check_type(def: &ResourceDef, object: &mut Value) -> Result<(), ApiError> {
     map.insert("apiVersion".into(), json!(expected));
     if !map.get("metadata").is_some_and(Value::is_object) {
         map.insert("metadata".into(), json!({}));
-    }
-    for field in ["spec", "status"] {
-        if map.get(field).is_some_and(|v| !v.is_object() && !v.is_null()) {
-            return Err(ApiError::bad_request(format!(
-                "{} in version \"{}\" cannot be handled as a {}: {field} is not an object",
-                def.kind, def.version, def.kind
-            )));
-        }
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ async fn json_patch(server: &ApiServer, path: &str, operations: Value) -> (u16, 
     send(server, "PATCH", path, &[("content-type", "application/json-patch+json")], operations).await
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> Status {
+fn refused<T: fmt::Debug>(result: Result<T, kube::Error>) -> Status {
     match result.unwrap_err() {
         kube::Error::Api(status) => *status,
         other => panic!("not refused by the server: {other}"),
