@@ -1,6 +1,6 @@
 //! Cluster IPs and node ports that services hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -17,6 +17,8 @@ pub(crate) struct Allocations {
     ranges: Vec<IpNet>,
     ips: BTreeMap<IpAddr, Owner>,
     ports: BTreeMap<u16, Owner>,
+    /// The same by owner, so that a release touches only what is released.
+    held: HashMap<Owner, (Vec<IpAddr>, Vec<u16>)>,
 }
 
 type Owner = (String, String);
@@ -24,7 +26,7 @@ type Owner = (String, String);
 impl Allocations {
     /// Hands out addresses of `ranges`; the first range is the primary family.
     pub(crate) fn new(ranges: Vec<IpNet>) -> Self {
-        Self { ranges, ips: BTreeMap::new(), ports: BTreeMap::new() }
+        Self { ranges, ips: BTreeMap::new(), ports: BTreeMap::new(), held: HashMap::new() }
     }
 
     /// IP family of the primary range, `IPv4` or `IPv6`.
@@ -41,18 +43,22 @@ impl Allocations {
     pub(crate) fn claim(&mut self, service: &Value) {
         let owner = owner(service);
         self.release(&owner.0, &owner.1);
-        for ip in cluster_ips(service) {
-            self.ips.insert(ip, owner.clone());
-        }
-        for port in held_ports(service) {
-            self.ports.insert(port, owner.clone());
-        }
+        let (ips, ports) = (cluster_ips(service), held_ports(service));
+        self.ips.extend(ips.iter().map(|ip| (*ip, owner.clone())));
+        self.ports.extend(ports.iter().map(|port| (*port, owner.clone())));
+        self.held.insert(owner, (ips, ports));
     }
 
     /// Frees all this service holds.
     pub(crate) fn release(&mut self, namespace: &str, name: &str) {
-        self.ips.retain(|_, o| (o.0.as_str(), o.1.as_str()) != (namespace, name));
-        self.ports.retain(|_, o| (o.0.as_str(), o.1.as_str()) != (namespace, name));
+        let held = self.held.remove(&(namespace.to_owned(), name.to_owned()));
+        let (ips, ports) = held.unwrap_or_default();
+        for ip in ips {
+            self.ips.remove(&ip);
+        }
+        for port in ports {
+            self.ports.remove(&port);
+        }
     }
 
     /// Fills in the addresses and ports `service` should have and does not, and clears those its type does not take.
@@ -151,7 +157,10 @@ impl Allocations {
 
     fn free_ip(&self, family: &str) -> Option<IpAddr> {
         let range = self.ranges.iter().find(|r| r.addr().is_ipv6() == (family == "IPv6"))?;
-        range.hosts().find(|ip| !self.ips.contains_key(ip))
+        // The first address of the range is the real server's own service; a released one is not handed out at once.
+        let highest = self.ips.keys().rfind(|ip| range.contains(*ip));
+        let fresh = range.hosts().skip(1).find(|ip| highest.is_none_or(|h| ip > h));
+        fresh.or_else(|| range.hosts().skip(1).find(|ip| !self.ips.contains_key(ip)))
     }
 
     fn fill_ports(&self, service: &mut Value, errors: &mut Vec<FieldError>) {

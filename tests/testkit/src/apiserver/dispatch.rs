@@ -134,7 +134,14 @@ impl ApiServer {
         } else {
             def.subresource(&info.subresource).ok_or_else(ApiError::no_such_path)?.verbs
         };
-        if !verbs.contains(&info.verb.as_str()) {
+        // The object is named in the path for all but these; a creation names it for its subresource alone.
+        let collective = match info.verb.as_str() {
+            "list" | "watch" | "deletecollection" => true,
+            "create" => info.subresource.is_empty(),
+            _ => false,
+        };
+        let named = !info.name.is_empty();
+        if !verbs.contains(&info.verb.as_str()) || (collective == named && info.verb != "watch") {
             return Err(ApiError::method_not_allowed());
         }
         if def.namespaced && info.namespace.is_empty() && !matches!(info.verb.as_str(), "list" | "watch") {

@@ -11,7 +11,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod access;
+mod faults;
+mod forms;
+mod network;
 mod objects;
+mod services;
 mod watches;
 
 fn server() -> ApiServer {
