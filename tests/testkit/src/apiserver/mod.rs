@@ -6,5 +6,7 @@ mod openapi;
 pub mod resources;
 pub mod schema;
 pub mod table;
+pub mod validation;
+
 #[cfg(test)]
 mod test_json;
