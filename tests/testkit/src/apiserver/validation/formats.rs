@@ -141,6 +141,15 @@ pub(super) fn config_key(value: &str) -> Vec<String> {
     wrong
 }
 
+/// A name that can be part of a path: all that the oldest kinds ask for.
+pub(super) fn path_segment(value: &str) -> Vec<String> {
+    if matches!(value, "." | "..") {
+        return vec![format!("may not be '{value}'")];
+    }
+    let illegal = ["/", "%"].into_iter().filter(|c| value.contains(c));
+    illegal.map(|c| format!("may not contain '{c}'")).collect()
+}
+
 /// A port number.
 pub(super) fn port_number(value: i64) -> Option<&'static str> {
     (!(1..=65_535).contains(&value)).then_some("must be between 1 and 65535, inclusive")

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::causes::Causes;
-use super::formats::{dns_label, dns_subdomain, label_value, qualified_name};
+use super::formats::{dns_label, dns_subdomain, label_value, path_segment, qualified_name};
 use super::{entries, integer, is_set, list, text};
 use crate::apiserver::resources::ResourceDef;
 
@@ -51,6 +51,7 @@ pub(super) fn create(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
 fn name_rule(def: &ResourceDef) -> fn(&str) -> Vec<String> {
     match def.kind {
         "Service" | "Namespace" => dns_label,
+        "Event" if def.group.is_empty() => path_segment,
         _ => dns_subdomain,
     }
 }

@@ -25,10 +25,7 @@ pub use causes::{Cause, invalid_message};
 /// `LoadBalancer` with local traffic policy must have its health check port by then.
 pub fn validate_create(def: &ResourceDef, obj: &Value) -> Vec<Cause> {
     let mut causes = Causes::default();
-    if def.kind != "Event" {
-        // Events are only held to the rules of their own below, and to a path-safe name.
-        meta::create(def, obj, &mut causes);
-    }
+    meta::create(def, obj, &mut causes);
     match (def.group, def.kind) {
         ("", "Node") => node::create(obj, &mut causes),
         ("", "Service") => service::create(obj, &mut causes),
