@@ -329,6 +329,10 @@ fn events_must_be_in_the_namespace_of_their_object() {
         created("events", &timed)[..2],
         ["reportingComponent: Required value", "reportingComponent: Invalid value: \"\": name part must be non-empty"]
     );
+    let named = |name: &str| created("events", &json!({"metadata": {"name": name, "namespace": "default"}}));
+    assert_eq!(named("A_b"), NONE);
+    assert_eq!(named("a/b"), ["metadata.name: Invalid value: \"a/b\": may not contain '/'"]);
+    assert_eq!(named(".."), ["metadata.name: Invalid value: \"..\": may not be '..'"]);
     let newer = find("events.k8s.io", "v1", "events").unwrap();
     let strict =
         told(&validate_create(newer, &json!({"metadata": {"name": "e", "namespace": "default"}, "type": "Odd"})));
