@@ -13,6 +13,7 @@ mod openapi;
 pub mod resources;
 pub mod schema;
 pub mod table;
+pub mod validation;
 
 mod allocate;
 mod auth;

@@ -8,6 +8,7 @@ use super::prune::prune;
 use super::resources::ResourceDef;
 use super::status::FieldError;
 use super::store::Transaction;
+use super::validation::Cause;
 use super::{defaulting, namespaces};
 
 /// Whether PUT of an absent object creates it.
@@ -92,14 +93,10 @@ fn keep(before: &Value, object: &mut Value, field: &str) {
     };
 }
 
-/// Errors of the kind's own fields at creation.
-pub(crate) fn validate_create(_def: &ResourceDef, _object: &Value) -> Vec<FieldError> {
-    Vec::new()
-}
-
-/// Errors of the kind's own fields at a change.
-pub(crate) fn validate_update(_def: &ResourceDef, _before: &Value, _object: &Value) -> Vec<FieldError> {
-    Vec::new()
+/// Findings of validation in the form of an answer.
+pub(crate) fn errors(causes: Vec<Cause>) -> Vec<FieldError> {
+    let form = |c: Cause| FieldError { reason: c.reason.to_owned(), message: c.message, field: c.field };
+    causes.into_iter().map(form).collect()
 }
 
 /// Gives a service its addresses and ports.

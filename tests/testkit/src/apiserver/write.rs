@@ -13,6 +13,7 @@ use super::resources::ResourceDef;
 use super::status::{ApiError, FieldError};
 use super::store::Transaction;
 use super::strategy;
+use super::validation;
 
 /// What every write needs to know beside the objects.
 #[derive(Debug, Clone, Copy)]
@@ -75,15 +76,15 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
         check_namespace(tx, cx, &name)?;
     }
     strategy::prepare_create(cx.def, &mut object);
-    let mut errors = validate_metadata(cx.def, &object);
-    errors.extend(strategy::validate_create(cx.def, &object));
+    // Addresses and ports come before validation, which wants them; what is refused later has claimed nothing yet.
+    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
+    let errors = strategy::errors(validation::validate_create(cx.def, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(&name, &errors));
     }
     if tx.get(cx.def.storage_key(), cx.namespace, &name).is_some() {
         return Err(ApiError::already_exists(cx.def, &name));
     }
-    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
     Ok(cx.store(tx, object))
 }
 
@@ -128,18 +129,16 @@ pub(crate) fn replace(
     check_incarnation(cx, old, &object)?;
     carry_metadata(&before, &mut object);
     strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
-    let mut errors = validate_metadata(cx.def, &object);
-    errors.extend(validate_metadata_update(&before, &object));
-    errors.extend(strategy::validate_update(cx.def, &before, &object));
+    object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
+    let errors = strategy::errors(validation::validate_update(cx.def, &before, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(cx.name, &errors));
     }
-    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
     tidy_metadata(&mut object);
     if is_deleting(&object) && has_no_finalizers(cx.def, &object) {
         return Ok(Written::Removed(remove(tx, cx, old, object)));
     }
-    object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
     if object == before {
         // The real server writes nothing when nothing changes: no new version, no watch event.
         return Ok(Written::Updated(old.clone()));
@@ -362,45 +361,6 @@ fn check_namespace(tx: &Transaction<'_>, cx: Context<'_>, name: &str) -> Result<
         }
         Some(_) => Ok(()),
     }
-}
-
-fn validate_metadata(def: &ResourceDef, object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let name = text(object, "name");
-    if !name.is_empty() && (name.contains(['/', '%']) || [".", ".."].contains(&name)) {
-        errors.push(FieldError::invalid("metadata.name", &format!("\"{name}\""), "may not contain '/' or '%'"));
-    }
-    for field in ["labels", "annotations"] {
-        for (key, value) in object["metadata"][field].as_object().into_iter().flatten() {
-            if !value.is_string() {
-                let field = format!("metadata.{field}[{key}]");
-                errors.push(FieldError::invalid(&field, &value.to_string(), "must be a string"));
-            }
-        }
-    }
-    let _ = def;
-    errors
-}
-
-fn validate_metadata_update(before: &Value, object: &Value) -> Vec<FieldError> {
-    let finalizers = |v: &Value| -> Vec<String> {
-        let list = v["metadata"]["finalizers"].as_array().into_iter().flatten();
-        list.filter_map(|f| f.as_str().map(str::to_owned)).collect()
-    };
-    if !is_deleting(before) {
-        return Vec::new();
-    }
-    let old = finalizers(before);
-    let new: Vec<String> =
-        finalizers(object).into_iter().filter(|f| !old.contains(f)).map(|f| format!("\"{f}\"")).collect();
-    if new.is_empty() {
-        return Vec::new();
-    }
-    let why = format!(
-        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-        new.join(", ")
-    );
-    vec![FieldError::forbidden("metadata.finalizers", &why)]
 }
 
 pub(crate) fn is_deleting(object: &Value) -> bool {
