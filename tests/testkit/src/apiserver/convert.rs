@@ -1,0 +1,55 @@
+//! Events of `events.k8s.io` are the core events under other names.
+//!
+//! The pairs are those of `pkg/apis/events/v1/conversion.go` 1.36.
+
+use serde_json::Value;
+
+use super::resources::{self, ResourceDef};
+
+/// Name in core/v1, name in events.k8s.io/v1.
+const FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("reportingComponent", "reportingController"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+/// The definition under which objects of `def` are stored.
+pub(crate) fn storage(def: &'static ResourceDef) -> &'static ResourceDef {
+    let (group, plural) = def.storage_key();
+    if group == def.group { def } else { resources::find(group, "v1", plural).unwrap_or(def) }
+}
+
+/// Whether objects of `def` are stored under other names.
+pub(crate) fn is_converted(def: &ResourceDef) -> bool {
+    def.storage_key().0 != def.group
+}
+
+/// From the stored form to the one `def` shows.
+pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
+    if is_converted(def) { rename(def, object, |(core, new)| (core, new)) } else { object }
+}
+
+/// From the form `def` shows to the stored one.
+pub(crate) fn incoming(def: &'static ResourceDef, object: Value) -> Value {
+    if is_converted(def) { rename(storage(def), object, |(core, new)| (new, core)) } else { object }
+}
+
+fn rename(
+    to: &ResourceDef,
+    mut object: Value,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) -> Value {
+    if let Some(map) = object.as_object_mut() {
+        for (from, into) in FIELDS.map(direction) {
+            if let Some(value) = map.remove(from) {
+                map.insert(into.into(), value);
+            }
+        }
+        map.insert("apiVersion".into(), Value::String(to.api_version()));
+    }
+    object
+}

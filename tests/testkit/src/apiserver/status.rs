@@ -1,0 +1,275 @@
+//! Errors in the form the real API server answers them: a `Status` object with reason, code and details.
+//!
+//! Messages follow `k8s.io/apimachinery/pkg/api/errors` 1.36, because clients and people match on them.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::resources::ResourceDef;
+
+/// One rejected field of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Machine-readable kind, such as `FieldValueInvalid`.
+    pub reason: String,
+    /// What is wrong, without the field's path.
+    pub message: String,
+    /// Path of the field, such as `spec.ports[0].port`; empty for the whole object.
+    pub field: String,
+}
+
+impl FieldError {
+    /// A field that must not be set here.
+    pub fn forbidden(field: &str, message: &str) -> Self {
+        Self { reason: "FieldValueForbidden".into(), message: format!("Forbidden: {message}"), field: field.into() }
+    }
+
+    /// A field that must be set.
+    pub fn required(field: &str, message: &str) -> Self {
+        Self { reason: "FieldValueRequired".into(), message: format!("Required value: {message}"), field: field.into() }
+    }
+
+    /// A field whose value is not allowed; `value` is printed as given.
+    pub fn invalid(field: &str, value: &str, message: &str) -> Self {
+        Self {
+            reason: "FieldValueInvalid".into(),
+            message: format!("Invalid value: {value}: {message}"),
+            field: field.into(),
+        }
+    }
+
+    fn text(&self) -> String {
+        if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
+    }
+}
+
+/// A refused request, as the client sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    /// HTTP status, repeated in the body.
+    pub code: StatusCode,
+    /// `Status.reason`; empty where the real server leaves it out.
+    pub reason: &'static str,
+    /// `Status.message`.
+    pub message: String,
+    /// `Status.details`, absent where the real server sends none.
+    pub details: Option<Map<String, Value>>,
+    /// `metadata.continue`, set when an expired list can be continued inconsistently.
+    pub continue_token: Option<String>,
+}
+
+impl ApiError {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
+    }
+
+    fn with(mut self, entries: impl IntoIterator<Item = (&'static str, Value)>) -> Self {
+        let details = self.details.get_or_insert_default();
+        for (key, value) in entries {
+            // The real type omits empty values from its JSON.
+            if value != json!("") && value != json!(0) && value != json!([]) {
+                details.insert(key.into(), value);
+            }
+        }
+        self
+    }
+
+    fn about(self, def: &ResourceDef, name: &str) -> Self {
+        self.with([("group", json!(def.group)), ("kind", json!(def.plural)), ("name", json!(name))])
+    }
+
+    /// 400 with a free message.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// 401: the token is unknown.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403 for a resource; `why` follows the colon.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let qualified = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let message = match (qualified.is_empty(), name.is_empty()) {
+            (true, _) => format!("forbidden: {why}"),
+            (false, true) => format!("{qualified} is forbidden: {why}"),
+            (false, false) => format!("{qualified} \"{name}\" is forbidden: {why}"),
+        };
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with([
+            ("group", json!(group)),
+            ("kind", json!(resource)),
+            ("name", json!(name)),
+        ])
+    }
+
+    /// 404 for an object.
+    pub fn not_found(def: &ResourceDef, name: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", def.qualified_name()))
+            .about(def, name)
+    }
+
+    /// 404 for a path that serves nothing.
+    pub fn no_such_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource").with([])
+    }
+
+    /// 405: the resource does not take this verb.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with([])
+    }
+
+    /// 406: nothing the client accepts can be produced.
+    pub fn not_acceptable(accepted: &str) -> Self {
+        let message = format!("only the following media types are accepted: {accepted}");
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    /// 409: an object of that name is there.
+    pub fn already_exists(def: &ResourceDef, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", def.qualified_name());
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(def, name)
+    }
+
+    /// 409 because the object is not the one the client read.
+    pub fn conflict(def: &ResourceDef, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict_because(&def.qualified_name(), def.group, def.plural, name, why)
+    }
+
+    /// 409 with its own reason; `kind` is what the details name.
+    pub fn conflict_because(qualified: &str, group: &str, kind: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {why}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with([
+            ("group", json!(group)),
+            ("kind", json!(kind)),
+            ("name", json!(name)),
+        ])
+    }
+
+    /// 410: the asked-for version is no longer kept.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// 413: the body is larger than the server reads.
+    pub fn too_large(message: &str) -> Self {
+        let message = format!("Request entity too large: {message}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// 415: the body has a media type that is not read.
+    pub fn unsupported_media_type(accepted: &str) -> Self {
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// 422 with one cause per rejected field. `group` and `kind` are the object's, not the resource's.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(FieldError::text) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        let message = match texts.as_slice() {
+            [] => format!("{qualified} \"{name}\" is invalid"),
+            [one] => format!("{qualified} \"{name}\" is invalid: {one}"),
+            many => format!("{qualified} \"{name}\" is invalid: [{}]", many.join(", ")),
+        };
+        let causes: Vec<Value> =
+            errors.iter().map(|e| json!({"reason": e.reason, "message": e.message, "field": e.field})).collect();
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with([
+            ("group", json!(group)),
+            ("kind", json!(kind)),
+            ("name", json!(name)),
+            ("causes", Value::Array(causes)),
+        ])
+    }
+
+    /// 422 of a JSON Patch that did not apply: the real server names neither object nor cause.
+    pub fn patch_did_not_apply() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with([])
+    }
+
+    /// 500 with the text in the message and as the only cause.
+    pub fn internal(message: &str) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", format!("Internal error occurred: {message}"))
+            .with([("causes", json!([{"message": message}]))])
+    }
+
+    /// 500 as an error without a status of its own is sent: no reason, the bare text.
+    pub fn unclassified(message: &str) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// 504: a version that does not exist yet was asked for.
+    pub fn too_large_resource_version(wanted: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with([
+            ("causes", json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}])),
+            ("retryAfterSeconds", json!(1)),
+        ])
+    }
+
+    /// A scripted answer, in the general form of that code.
+    pub fn injected(code: StatusCode, retry_after: Option<u32>) -> Self {
+        let (reason, message) = match code {
+            StatusCode::BAD_REQUEST => ("BadRequest", "the server rejected our request for an unknown reason"),
+            StatusCode::UNAUTHORIZED => ("Unauthorized", "Unauthorized"),
+            StatusCode::FORBIDDEN => ("Forbidden", "forbidden: injected fault"),
+            StatusCode::NOT_FOUND => ("NotFound", "the server could not find the requested resource"),
+            StatusCode::CONFLICT => ("Conflict", "the server reported a conflict"),
+            StatusCode::GONE => {
+                ("Expired", "The provided continue parameter is too old to display a consistent list result.")
+            }
+            StatusCode::UNPROCESSABLE_ENTITY => {
+                ("Invalid", "the server rejected our request due to an error in our request")
+            }
+            StatusCode::TOO_MANY_REQUESTS => {
+                ("TooManyRequests", "the server has received too many requests and has asked us to try again later")
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                ("ServiceUnavailable", "the server is currently unable to handle the request")
+            }
+            StatusCode::GATEWAY_TIMEOUT => (
+                "Timeout",
+                "the server was unable to return a response in the time allotted, but may still be processing the request",
+            ),
+            other if other.is_server_error() => (
+                "InternalError",
+                "an error on the server (\"injected fault\") has prevented the request from succeeding",
+            ),
+            _ => ("", "injected fault"),
+        };
+        Self::new(code, reason, message).with([("retryAfterSeconds", json!(retry_after.unwrap_or(0)))])
+    }
+
+    /// Seconds the client is asked to wait, as also sent in `Retry-After`.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
+    }
+
+    /// The `Status` object.
+    pub fn to_value(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue".into(), json!(token));
+        }
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
+            "message": self.message, "code": self.code.as_u16(),
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if let Some(details) = &self.details {
+            status["details"] = Value::Object(details.clone());
+        }
+        status
+    }
+}

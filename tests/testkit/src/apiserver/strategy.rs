@@ -1,0 +1,108 @@
+//! What differs between kinds when they are written.
+//!
+//! From the `strategy.go` files in kubernetes/pkg/registry 1.36.
+
+use serde_json::{Value, json};
+
+use super::prune::prune;
+use super::resources::ResourceDef;
+use super::status::FieldError;
+use super::store::Transaction;
+use super::validation::Cause;
+use super::{defaulting, namespaces};
+
+/// Whether PUT of an absent object creates it.
+pub(crate) fn create_on_update(def: &ResourceDef) -> bool {
+    matches!(def.plural, "services" | "events" | "endpoints" | "leases")
+}
+
+/// Whether PUT without a resource version overwrites.
+pub(crate) fn unconditional_update(def: &ResourceDef) -> bool {
+    def.plural != "leases"
+}
+
+/// Whether DELETE answers with the object rather than with a `Status`.
+pub(crate) fn returns_deleted(def: &ResourceDef) -> bool {
+    matches!(def.plural, "services" | "pods" | "serviceaccounts" | "namespaces")
+}
+
+/// Whether the kind counts changes of its specification. Nodes, services and leases do not.
+fn counts_generations(def: &ResourceDef) -> bool {
+    matches!(def.plural, "endpointslices" | "pods")
+}
+
+/// Clears what a client cannot set at creation and fills in defaults.
+pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
+    prune(def, object);
+    defaulting::default(def, object);
+    if matches!(def.plural, "services" | "pods") {
+        object["status"] =
+            if def.plural == "services" { json!({"loadBalancer": {}}) } else { json!({"phase": "Pending"}) };
+    }
+    if def.plural == "namespaces" {
+        namespaces::prepare(object);
+    }
+    if counts_generations(def) {
+        object["metadata"]["generation"] = json!(1);
+    }
+}
+
+/// Keeps what this path cannot change: the status on the main path; on `status`, the specification. Labels,
+/// annotations and finalizers change through both, as on the real server.
+pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Value, object: &mut Value) {
+    if subresource == "status" {
+        keep(before, object, "spec");
+    } else if def.has_status() {
+        keep(before, object, "status");
+    }
+    if def.plural == "namespaces" {
+        if subresource == "finalize" {
+            keep(before, object, "status");
+        } else {
+            keep(before, object, "spec");
+        }
+    }
+    defaulting::default(def, object);
+    prune(def, object);
+    if def.plural == "services" && subresource.is_empty() {
+        defaulting::drop_type_dependent_fields(before, object);
+    }
+    if counts_generations(def) && subresource.is_empty() && differs(before, object) {
+        let generation = before["metadata"]["generation"].as_u64().unwrap_or(0);
+        object["metadata"]["generation"] = json!(generation + 1);
+    }
+}
+
+fn differs(before: &Value, object: &Value) -> bool {
+    let content = |v: &Value| {
+        let mut v = v.clone();
+        if let Some(map) = v.as_object_mut() {
+            map.remove("metadata");
+            map.remove("status");
+        }
+        v
+    };
+    content(before) != content(object)
+}
+
+fn keep(before: &Value, object: &mut Value, field: &str) {
+    let Some(map) = object.as_object_mut() else { return };
+    match before.get(field) {
+        Some(kept) => map.insert(field.into(), kept.clone()),
+        None => map.remove(field),
+    };
+}
+
+/// Findings of validation in the form of an answer.
+pub(crate) fn errors(causes: Vec<Cause>) -> Vec<FieldError> {
+    let form = |c: Cause| FieldError { reason: c.reason.to_owned(), message: c.message, field: c.field };
+    causes.into_iter().map(form).collect()
+}
+
+/// Gives a service its addresses and ports.
+///
+/// # Errors
+/// One error per address or port that cannot be had.
+pub(crate) fn allocate(tx: &mut Transaction<'_>, def: &ResourceDef, object: &mut Value) -> Result<(), Vec<FieldError>> {
+    if def.plural == "services" { tx.allocations().fill(object) } else { Ok(()) }
+}

@@ -1,0 +1,238 @@
+//! What each verb does with a resource.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use serde_json::{Value, json};
+
+use super::dispatch::Call;
+use super::negotiate::{self, Encoder};
+use super::patch::{self, Patch};
+use super::request::RequestInfo;
+use super::resources::{self, ResourceDef};
+use super::respond::json;
+use super::schema;
+use super::status::ApiError;
+use super::strategy;
+use super::watch::{Watch, WatchSettings};
+use super::write::{self, Context, DeleteOptions, Deleted, Written};
+use super::{ApiServer, Body, convert, namespaces, read, reviews};
+
+type Answer = Result<Response<Body>, ApiError>;
+
+impl ApiServer {
+    pub(crate) fn serve_verb(&self, def: &'static ResourceDef, call: &Call) -> Answer {
+        let form = negotiate::choose(call.header(&header::ACCEPT), &call.info)?;
+        let mut encoder = Encoder::new(def, form, self.clock().clone());
+        let info = &call.info;
+        match info.verb.as_str() {
+            "get" => self.get(def, info, &mut encoder),
+            "list" => Ok(json(StatusCode::OK, encoder.list(&read::list(self.store(), def, info, call.stale)?))),
+            "watch" => self.watch(def, info, encoder),
+            "create" if !def.is_stored() => {
+                let answer = reviews::review(self, def, &call.user, body_object(def, call)?)?;
+                Ok(json(StatusCode::CREATED, Bytes::from(answer.to_string())))
+            }
+            "create" if info.subresource == "token" => {
+                let answer = reviews::issue_token(self, def, info, parse_body(call)?)?;
+                Ok(json(StatusCode::CREATED, Bytes::from(answer.to_string())))
+            }
+            "create" => self.create(def, call, &mut encoder),
+            "update" => self.update(def, call, &mut encoder),
+            "patch" => self.patch(def, call, &mut encoder),
+            "delete" => self.delete(def, call, &mut encoder),
+            "deletecollection" => self.delete_collection(def, call, &mut encoder),
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    fn context<'a>(&'a self, def: &'static ResourceDef, info: &'a RequestInfo) -> Context<'a> {
+        Context {
+            def: convert::storage(def),
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: &info.name,
+            dry_run: info.dry_run(),
+            clock: self.clock(),
+        }
+    }
+
+    fn get(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: &mut Encoder) -> Answer {
+        if let Some(version) = read::version(info)? {
+            read::check_not_ahead(self.store(), version)?;
+        }
+        let object = self.store().get(def.storage_key(), &info.namespace, &info.name);
+        let object = object.ok_or_else(|| ApiError::not_found(def, &info.name))?;
+        Ok(json(StatusCode::OK, encoder.object(&object)))
+    }
+
+    fn watch(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: Encoder) -> Answer {
+        let options = &self.shared.options;
+        let settings = WatchSettings {
+            bookmark_period: options.bookmark_period,
+            default_timeout: options.watch_timeout,
+            streaming_lists: options.streaming_lists,
+        };
+        let store = Arc::clone(&self.shared.store);
+        let watch = Watch::open(store, def, info, encoder, settings, self.faults().watches())?;
+        let frames = stream::unfold(watch, |mut watch| async move {
+            let next = watch.next().await?;
+            Some((next.map(Frame::data), watch))
+        });
+        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+
+    fn create(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+        let object = convert::incoming(def, body_object(def, call)?);
+        let cx = self.context(def, &call.info);
+        let created = self.store().write(|tx| write::create(tx, cx, object))?;
+        Ok(json(StatusCode::CREATED, encoder.object(&created)))
+    }
+
+    fn update(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+        let object = convert::incoming(def, body_object(def, call)?);
+        let cx = self.context(def, &call.info);
+        let written = self.store().write(|tx| write::update(tx, cx, object))?;
+        Ok(written_answer(&written, encoder))
+    }
+
+    fn patch(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+        let parsed = Patch::parse(call.header(&header::CONTENT_TYPE), call.body()?)?;
+        let cx = self.context(def, &call.info);
+        let strict = call.info.query("fieldValidation") == Some("Strict");
+        let written = self.store().write(|tx| patch::patch(tx, cx, def, &parsed, strict))?;
+        Ok(written_answer(&written, encoder))
+    }
+
+    fn delete(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+        let (options, dry_run) = delete_options(call)?;
+        let cx = Context { dry_run, ..self.context(def, &call.info) };
+        let deleted = self.store().write(|tx| write::delete(tx, cx, &options))?;
+        Ok(match deleted {
+            Deleted::Marked(object) => json(StatusCode::OK, encoder.object(&object)),
+            Deleted::Gone(object) if strategy::returns_deleted(def) => json(StatusCode::OK, encoder.object(&object)),
+            Deleted::Gone(object) => json(StatusCode::OK, success(def, &object.name, &object.uid)),
+        })
+    }
+
+    fn delete_collection(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+        let (options, dry_run) = delete_options(call)?;
+        let page = read::list(self.store(), def, &call.info, None)?;
+        self.store().write(|tx| {
+            for object in &page.objects {
+                let base = self.context(def, &call.info);
+                let cx = Context { namespace: &object.namespace, name: &object.name, dry_run, ..base };
+                match write::delete(tx, cx, &options) {
+                    // Gone in between is as good as deleted.
+                    Ok(_) => {}
+                    Err(error) if error.code == StatusCode::NOT_FOUND => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(json(StatusCode::OK, encoder.list(&page)))
+    }
+
+    pub(super) fn create_initial_objects(&self) {
+        for name in namespaces::INITIAL {
+            // A namespace cannot be refused by an empty store.
+            let _ = self.seed(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        }
+    }
+
+    /// Creates an object without request, log, hooks or faults: the state a test starts from. Unlike a creation over
+    /// the API it keeps the status given, and finalizers and labels as they are.
+    ///
+    /// # Errors
+    /// 404 for an unknown kind, else as a creation.
+    pub fn seed(&self, object: &Value) -> Result<Value, ApiError> {
+        let part = |key: &str| object[key].as_str().unwrap_or_default();
+        let version = part("apiVersion");
+        let known = resources::all().iter().find(|d| d.kind == part("kind") && d.api_version() == version);
+        let def = known.filter(|d| d.is_stored()).ok_or_else(ApiError::no_such_path)?;
+        let namespace = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => namespace,
+            None if def.namespaced => "default",
+            None => "",
+        };
+        let info = RequestInfo { namespace: namespace.to_owned(), ..RequestInfo::default() };
+        let cx = self.context(def, &info);
+        let stored = convert::incoming(def, object.clone());
+        let status = stored.get("status").cloned();
+        let created = self.store().write(|tx| {
+            let created = write::create(tx, cx, stored)?;
+            let Some(status) = status else { return Ok(created) };
+            let mut object = created.value();
+            object["status"] = status;
+            let cx = Context { subresource: "status", name: &created.name, ..cx };
+            Ok(write::replace(tx, cx, &created, object)?.object().clone())
+        })?;
+        Ok(convert::outgoing(def, created.value()))
+    }
+}
+
+fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {
+    let code = if matches!(written, Written::Created(_)) { StatusCode::CREATED } else { StatusCode::OK };
+    json(code, encoder.object(written.object()))
+}
+
+fn parse_body(call: &Call) -> Result<Value, ApiError> {
+    let media = call.header(&header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    if !["", "application/json", "*/*"].contains(&media) {
+        return Err(ApiError::unsupported_media_type("application/json"));
+    }
+    serde_json::from_slice(call.body()?)
+        .map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+}
+
+/// The body as an object of the kind, its types checked as decoding would.
+fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError> {
+    let object = parse_body(call)?;
+    let checked = schema::check(def, &object);
+    if let Some(error) = checked.type_error {
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version \"{}\" cannot be handled as a {kind}: {error}",
+            def.version,
+            kind = def.kind
+        )));
+    }
+    if call.info.query("fieldValidation") == Some("Strict") && !checked.unknown_fields.is_empty() {
+        return Err(ApiError::bad_request(strict_error(&checked.unknown_fields)));
+    }
+    Ok(object)
+}
+
+/// What strict decoding says of unknown fields.
+pub(crate) fn strict_error(unknown: &[String]) -> String {
+    let fields: Vec<String> = unknown.iter().map(|f| format!("unknown field \"{f}\"")).collect();
+    format!("strict decoding error: {}", fields.join(", "))
+}
+
+fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
+    let mut options = DeleteOptions::default();
+    let mut dry_run = call.info.dry_run();
+    if !call.body()?.is_empty() {
+        let body = parse_body(call)?;
+        let text = |v: &Value| v.as_str().map(str::to_owned);
+        options.uid = text(&body["preconditions"]["uid"]);
+        options.resource_version = text(&body["preconditions"]["resourceVersion"]);
+        dry_run |= body["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
+    }
+    Ok((options, dry_run))
+}
+
+fn success(def: &ResourceDef, name: &str, uid: &str) -> Bytes {
+    let mut details = json!({"name": name, "kind": def.plural, "uid": uid});
+    if !def.group.is_empty() {
+        details["group"] = json!(def.group);
+    }
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+    Bytes::from(status.to_string())
+}

@@ -1,0 +1,377 @@
+//! Create, update, delete: what the generic registry of the real server does around the rules of each kind.
+//!
+//! Order of checks and which field survives follow `k8s.io/apiserver/pkg/registry/rest` and
+//! `.../generic/registry/store.go` 1.36.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::clock::{Clock, seconds};
+use super::object::Object;
+use super::resources::ResourceDef;
+use super::status::{ApiError, FieldError};
+use super::store::Transaction;
+use super::strategy;
+use super::validation;
+
+/// What every write needs to know beside the objects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub def: &'static ResourceDef,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub dry_run: bool,
+    pub clock: &'a Clock,
+}
+
+/// Outcome of an update or create.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// The object is new.
+    Created(Arc<Object>),
+    /// The object was changed, or already was as asked.
+    Updated(Arc<Object>),
+    /// The last finalizer went, and the object with it; its last state.
+    Removed(Arc<Object>),
+}
+
+impl Written {
+    pub(crate) fn object(&self) -> &Arc<Object> {
+        match self {
+            Self::Created(o) | Self::Updated(o) | Self::Removed(o) => o,
+        }
+    }
+}
+
+impl Context<'_> {
+    fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
+        ApiError::invalid(self.def.group, self.def.kind, name, errors)
+    }
+
+    fn store(&self, tx: &mut Transaction<'_>, value: Value) -> Arc<Object> {
+        if self.dry_run {
+            let version = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
+            Arc::new(Object::new(self.def, value, version))
+        } else {
+            tx.put(self.def, value)
+        }
+    }
+}
+
+/// Creates `object`.
+///
+/// # Errors
+/// As the real server: 400, 403, 404 (namespace), 409, 422, 500.
+pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Value) -> Result<Arc<Object>, ApiError> {
+    check_type(cx.def, &mut object)?;
+    ensure_namespace(cx, &mut object)?;
+    if !text(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::unclassified("resourceVersion should not be set on objects to be created"));
+    }
+    prepare_metadata(cx, &mut object);
+    let name = choose_name(tx, cx, &mut object)?;
+    if cx.def.namespaced {
+        check_namespace(tx, cx, &name)?;
+    }
+    strategy::prepare_create(cx.def, &mut object);
+    // Addresses and ports come before validation, which wants them; what is refused later has claimed nothing yet.
+    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
+    let errors = strategy::errors(validation::validate_create(cx.def, &object));
+    if !errors.is_empty() {
+        return Err(cx.invalid(&name, &errors));
+    }
+    if tx.get(cx.def.storage_key(), cx.namespace, &name).is_some() {
+        return Err(ApiError::already_exists(cx.def, &name));
+    }
+    Ok(cx.store(tx, object))
+}
+
+/// Replaces the object, or its status, by `object`.
+///
+/// # Errors
+/// As the real server: 400, 404, 409, 422.
+pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Value) -> Result<Written, ApiError> {
+    check_type(cx.def, &mut object)?;
+    ensure_namespace(cx, &mut object)?;
+    let name = text(&object, "name").to_owned();
+    if name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if name != cx.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            cx.name
+        )));
+    }
+    match tx.get(cx.def.storage_key(), cx.namespace, cx.name) {
+        Some(old) => replace(tx, cx, &old, object),
+        None if strategy::create_on_update(cx.def) && cx.subresource.is_empty() => {
+            object["metadata"]["resourceVersion"] = json!("");
+            create(tx, cx, object).map(Written::Created)
+        }
+        None => Err(ApiError::not_found(cx.def, cx.name)),
+    }
+}
+
+/// Puts `object` in the place of `old`: the common end of update and patch.
+///
+/// # Errors
+/// 409 for another version or incarnation, 422 for what validation refuses.
+pub(crate) fn replace(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    old: &Arc<Object>,
+    mut object: Value,
+) -> Result<Written, ApiError> {
+    let before = old.value();
+    check_incarnation(cx, old, &object)?;
+    carry_metadata(&before, &mut object);
+    strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
+    object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
+    let errors = strategy::errors(validation::validate_update(cx.def, &before, &object));
+    if !errors.is_empty() {
+        return Err(cx.invalid(cx.name, &errors));
+    }
+    tidy_metadata(&mut object);
+    if is_deleting(&object) && has_no_finalizers(cx.def, &object) {
+        return Ok(Written::Removed(remove(tx, cx, old, object)));
+    }
+    if object == before {
+        // The real server writes nothing when nothing changes: no new version, no watch event.
+        return Ok(Written::Updated(old.clone()));
+    }
+    Ok(Written::Updated(cx.store(tx, object)))
+}
+
+/// What a DELETE asked for in its body or query.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct DeleteOptions {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+}
+
+/// Outcome of a delete.
+#[derive(Debug)]
+pub(crate) enum Deleted {
+    /// It is gone; its last state.
+    Gone(Arc<Object>),
+    /// It waits for its finalizers.
+    Marked(Arc<Object>),
+}
+
+/// Deletes an object, or marks it when it has finalizers.
+///
+/// # Errors
+/// 404, or 409 when a precondition fails.
+pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    let Some(old) = tx.get(cx.def.storage_key(), cx.namespace, cx.name) else {
+        return Err(ApiError::not_found(cx.def, cx.name));
+    };
+    check_preconditions(cx, &old, options)?;
+    let mut object = old.value();
+    if cx.def.plural == "namespaces" {
+        return Ok(super::namespaces::delete(tx, cx, &old));
+    }
+    if has_no_finalizers(cx.def, &object) {
+        return Ok(Deleted::Gone(remove(tx, cx, &old, object)));
+    }
+    if is_deleting(&object) {
+        return Ok(Deleted::Marked(old));
+    }
+    mark_deleted(&mut object, cx.clock);
+    Ok(Deleted::Marked(cx.store(tx, object)))
+}
+
+/// Sets the deletion time stamp, as the first step of every delayed deletion.
+pub(crate) fn mark_deleted(object: &mut Value, clock: &Clock) {
+    object["metadata"]["deletionTimestamp"] = json!(clock.stamp());
+    object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    if let Some(generation) = object["metadata"]["generation"].as_u64() {
+        object["metadata"]["generation"] = json!(generation + 1);
+    }
+}
+
+fn remove(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>, last: Value) -> Arc<Object> {
+    if cx.dry_run {
+        return old.clone();
+    }
+    let removed = tx.remove(cx.def, old, last);
+    super::namespaces::finish_if_empty(tx, &old.namespace);
+    removed
+}
+
+fn check_preconditions(cx: Context<'_>, old: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
+    let kind =
+        if cx.def.group.is_empty() { cx.def.kind.to_owned() } else { format!("{}.{}", cx.def.kind, cx.def.group) };
+    // The real server names the kind where other conflicts name the resource.
+    let conflict = |why: String| ApiError::conflict_because(&kind, cx.def.group, cx.def.kind, cx.name, &why);
+    if let Some(uid) = options.uid.as_ref().filter(|u| **u != old.uid) {
+        return Err(conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            old.uid
+        )));
+    }
+    if let Some(version) = options.resource_version.as_ref().filter(|v| **v != old.version.to_string()) {
+        return Err(conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            old.version
+        )));
+    }
+    Ok(())
+}
+
+fn check_incarnation(cx: Context<'_>, old: &Object, object: &Value) -> Result<(), ApiError> {
+    let version = text(object, "resourceVersion");
+    if version.is_empty() || version == "0" {
+        if !strategy::unconditional_update(cx.def) {
+            let error = FieldError::invalid("metadata.resourceVersion", "0", "must be specified for an update");
+            // Here the real server gives the resource where the kind belongs.
+            return Err(ApiError::invalid(cx.def.group, cx.def.plural, cx.name, &[error]));
+        }
+    } else if version.parse() != Ok(old.version) {
+        if version.parse::<u64>().is_err() {
+            return Err(ApiError::bad_request(format!("invalid resource version: {version}")));
+        }
+        return Err(ApiError::conflict(cx.def, cx.name));
+    }
+    let uid = text(object, "uid");
+    if !uid.is_empty() && uid != old.uid {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            cx.def.plural, cx.name, old.uid
+        );
+        let qualified = cx.def.qualified_name();
+        return Err(ApiError::conflict_because(&qualified, cx.def.group, cx.def.plural, cx.name, &why));
+    }
+    Ok(())
+}
+
+/// Fields of metadata a client cannot change.
+fn carry_metadata(before: &Value, object: &mut Value) {
+    for field in
+        ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        let kept = &before["metadata"][field];
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            if kept.is_null() {
+                metadata.remove(field);
+            } else {
+                metadata.insert(field.into(), kept.clone());
+            }
+        }
+    }
+    tidy_metadata(object);
+}
+
+/// Drops what the typed object of the real server would omit.
+fn tidy_metadata(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.retain(|_, v| {
+            !(v.is_null()
+                || v.as_str() == Some("")
+                || v.as_object().is_some_and(Map::is_empty)
+                || v.as_array().is_some_and(Vec::is_empty))
+        });
+    }
+}
+
+fn prepare_metadata(cx: Context<'_>, object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
+        metadata.insert("creationTimestamp".into(), json!(seconds(cx.clock.now())));
+    }
+    tidy_metadata(object);
+}
+
+fn choose_name(tx: &Transaction<'_>, cx: Context<'_>, object: &mut Value) -> Result<String, ApiError> {
+    let name = text(object, "name").to_owned();
+    if !name.is_empty() {
+        return Ok(name);
+    }
+    let base = text(object, "generateName").to_owned();
+    if base.is_empty() {
+        let error = FieldError::required("metadata.name", "name or generateName is required");
+        return Err(cx.invalid("", &[error]));
+    }
+    // Names are at most 63 characters after generation; the suffix takes five.
+    let base: String = base.chars().take(58).collect();
+    let taken = |name: &str| tx.get(cx.def.storage_key(), cx.namespace, name).is_some();
+    let name = (0..8).map(|_| format!("{base}{}", random_suffix())).find(|n| !taken(n));
+    let name = name.ok_or_else(|| ApiError::already_exists(cx.def, &base))?;
+    object["metadata"]["name"] = json!(name);
+    Ok(name)
+}
+
+fn random_suffix() -> String {
+    // The real server's alphabet: no vowels, so that no words appear, and no look-alikes.
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    (0..5).map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())])).collect()
+}
+
+fn check_type(def: &ResourceDef, object: &mut Value) -> Result<(), ApiError> {
+    let Some(map) = object.as_object_mut() else {
+        return Err(ApiError::bad_request("couldn't get version/kind; json parse error: the body is not an object"));
+    };
+    let given = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, version) = (given("kind"), given("apiVersion"));
+    let expected = def.api_version();
+    if (!kind.is_empty() && kind != def.kind) || (!version.is_empty() && version != expected) {
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {}: the body must be {expected}, Kind={}",
+            def.kind, def.kind
+        )));
+    }
+    map.insert("kind".into(), json!(def.kind));
+    map.insert("apiVersion".into(), json!(expected));
+    if !map.get("metadata").is_some_and(Value::is_object) {
+        map.insert("metadata".into(), json!({}));
+    }
+    Ok(())
+}
+
+fn ensure_namespace(cx: Context<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let given = text(object, "namespace").to_owned();
+    if given.is_empty() && cx.def.namespaced {
+        object["metadata"]["namespace"] = json!(cx.namespace);
+    } else if given != cx.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+fn check_namespace(tx: &Transaction<'_>, cx: Context<'_>, name: &str) -> Result<(), ApiError> {
+    match super::namespaces::phase(tx, cx.namespace).as_deref() {
+        None => Err(super::namespaces::not_found(cx.namespace)),
+        Some("Terminating") => {
+            let why =
+                format!("unable to create new content in namespace {} because it is being terminated", cx.namespace);
+            let mut error = ApiError::forbidden(cx.def.group, cx.def.plural, name, &why);
+            let cause = json!([{"reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", cx.namespace), "field": "metadata.namespace"}]);
+            error.details.get_or_insert_default().insert("causes".into(), cause);
+            Err(error)
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn has_no_finalizers(def: &ResourceDef, object: &Value) -> bool {
+    let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    none(&object["metadata"]["finalizers"]) && (def.plural != "namespaces" || none(&object["spec"]["finalizers"]))
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
