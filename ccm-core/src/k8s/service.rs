@@ -51,6 +51,37 @@ pub struct ServiceView {
     pub status: LbStatus,
 }
 
+impl ServiceView {
+    /// Makes a Service of type LoadBalancer that has a name and API defaults, and no port; the start of a test's or a
+    /// sketch's Service.
+    pub fn named(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: Arc::from(namespace),
+            name: Arc::from(name),
+            uid: Box::default(),
+            resource_version: Box::default(),
+            deleting: false,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            finalizers: Box::default(),
+            class: None,
+            is_load_balancer: true,
+            ports: Box::default(),
+            load_balancer_ip: None,
+            external_ips: Box::default(),
+            session_affinity: SessionAffinity::None,
+            external_traffic_policy: TrafficPolicy::Cluster,
+            internal_traffic_policy: TrafficPolicy::Cluster,
+            health_check_node_port: None,
+            allocate_node_ports: true,
+            ip_families: Box::default(),
+            ip_family_policy: None,
+            source_ranges: Box::default(),
+            status: LbStatus::default(),
+        }
+    }
+}
+
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {

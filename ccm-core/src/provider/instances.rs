@@ -96,7 +96,8 @@ pub enum Presence {
     },
 }
 
-/// Power state of an instance.
+/// Power state of an instance, for the node-lifecycle controller. Initialisation and address updates go on in any
+/// state but `Terminated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Power {
     /// Runs.

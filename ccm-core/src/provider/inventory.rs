@@ -6,9 +6,13 @@ use jiff::Timestamp;
 use super::{CloudError, Op, Progress};
 
 /// Lists what this cluster owns in the cloud, so that nothing that a crash left behind is lost.
+///
+/// What is listed is compared with the Services and Nodes that exist; the rest is reported, and deleted only where the
+/// operator asked for that. The mark must be put on an object by the same request that creates it.
 #[async_trait]
 pub trait Inventory: Send + Sync {
-    /// Lists every object that carries this cluster's ownership mark, complete or an error.
+    /// Lists every object that carries this cluster's ownership mark, complete or an error: also those that no Service or
+    /// Node stands behind any more. Read-only.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError>;
 
     /// Deletes one owned object after checking its ownership mark again. Succeeds when it is gone.

@@ -14,6 +14,7 @@ pub struct Op {
     cluster: Arc<str>,
     cancel: CancellationToken,
     deadline: Option<Instant>,
+    pending_for: Duration,
     gate: WriteGate,
     events: Arc<dyn ObjectEvents>,
 }
@@ -21,13 +22,27 @@ pub struct Op {
 impl Op {
     /// Makes an operation without deadline and events.
     pub fn new(cluster: impl Into<Arc<str>>, cancel: CancellationToken, gate: WriteGate) -> Self {
-        Self { cluster: cluster.into(), cancel, deadline: None, gate, events: Arc::new(NoEvents) }
+        Self {
+            cluster: cluster.into(),
+            cancel,
+            deadline: None,
+            pending_for: Duration::ZERO,
+            gate,
+            events: Arc::new(NoEvents),
+        }
     }
 
     /// Ends the operation at `deadline`.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// Tells the provider how long the object has been waited for.
+    #[must_use]
+    pub fn with_pending_for(mut self, pending_for: Duration) -> Self {
+        self.pending_for = pending_for;
         self
     }
 
@@ -46,6 +61,13 @@ impl Op {
     /// Returns the time left, or `None` without a deadline.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|d| d.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns for how long the object at hand has been answered with
+    /// [`Progress::Pending`](super::Progress::Pending) without a pause; zero at the first try. A provider chooses its
+    /// next wait by it, and tells the user when a wait becomes too long, without keeping counts of its own.
+    pub fn pending_for(&self) -> Duration {
+        self.pending_for
     }
 
     /// Checks the right to change anything. A provider's client calls this immediately before *every* request that

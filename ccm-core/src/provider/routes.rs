@@ -9,9 +9,11 @@ use crate::k8s::{NodeAddress, NodeView};
 /// Programs routes from pod CIDRs to nodes. Needed for the route controller.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// Lists the routes of this cluster's table, complete: one that is not listed is created again, and one that is
+    /// Lists the routes of this cluster's table.
+    ///
+    /// Complete, or an error: one that is not listed is created again, and one that is
     /// listed without a node is deleted if it lies in the cluster's pod networks. `nodes` helps to translate instances
-    /// to node names.
+    /// to node names. Called at every reconcile.
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError>;
 
     /// Applies changes: one answer per change, in their order. Batched where the cloud can. Creating a route that is
@@ -22,7 +24,8 @@ pub trait Routes: Send + Sync {
 /// A route of the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The cloud's or the provider's name for it.
+    /// The provider's handle for it, given back in [`RouteChange::Delete`]: whatever the provider needs to find this
+    /// very route again (the next hop, the table), since the node may be gone by then.
     pub name: Box<str>,
     /// Node that it leads to; `None` when unknown.
     pub node: Option<Arc<str>>,
