@@ -1,6 +1,6 @@
 //! Requests about one Lease: each bounded in time, each answer remembered as the object to write next.
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use kube::{
     Api, Client,
@@ -55,7 +55,7 @@ impl LeaseLock {
 
     /// Reads the Lease; `None` when there is none.
     pub(super) async fn get(&mut self) -> Result<Option<LeaseRecord>, Failure> {
-        self.seen = self.bounded("get", self.api.get_opt(&self.name)).await?;
+        self.seen = self.bounded("get", Box::pin(self.api.get_opt(&self.name))).await?;
         Ok(self.seen.as_ref().map(LeaseRecord::read))
     }
 
@@ -63,7 +63,8 @@ impl LeaseLock {
     pub(super) async fn create(&mut self, record: &LeaseRecord) -> Result<(), Failure> {
         let mut lease = DynamicObject::new(&self.name, &api_resource());
         record.write(&mut lease);
-        self.seen = Some(self.bounded("create", self.api.create(&PostParams::default(), &lease)).await?);
+        let params = PostParams::default();
+        self.seen = Some(self.bounded("create", Box::pin(self.api.create(&params, &lease))).await?);
         Ok(())
     }
 
@@ -76,11 +77,17 @@ impl LeaseLock {
             return Err(Failure::Stale);
         }
         record.write(&mut lease);
-        self.seen = Some(self.bounded("update", self.api.replace(&self.name, &PostParams::default(), &lease)).await?);
+        let params = PostParams::default();
+        self.seen = Some(self.bounded("update", Box::pin(self.api.replace(&self.name, &params, &lease))).await?);
         Ok(())
     }
 
-    async fn bounded<T>(&self, verb: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    /// Calls are boxed, since kube's futures take kilobytes each.
+    async fn bounded<T>(
+        &self,
+        verb: &'static str,
+        call: Pin<Box<impl Future<Output = kube::Result<T>>>>,
+    ) -> Result<T, Failure> {
         let own = Instant::now() + self.request_timeout;
         let deadline = self.limit.map_or(own, |limit| limit.min(own));
         match timeout_at(deadline, call).await {
