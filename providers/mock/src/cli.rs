@@ -1,6 +1,6 @@
 //! Commands of `ccm-mock` beside the cloud-controller-manager itself.
 
-use std::{io::Write, path::PathBuf};
+use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -35,6 +35,24 @@ pub struct CloudArgs {
 
 /// Returns the names of the commands; any other first argument belongs to the cloud-controller-manager.
 pub const COMMANDS: [&str; 1] = ["cloud"];
+
+/// Runs the binary: one of the commands if the first argument names one, otherwise the cloud-controller-manager, which has
+/// no commands and its own rules for flags.
+pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let is_command = args.get(1).is_some_and(|first| COMMANDS.iter().any(|command| first == command));
+    if !is_command {
+        return Box::pin(crate::manager::run(args.into_iter().skip(1))).await;
+    }
+    match run(Cli::parse_from(args)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing can be done about a closed error stream.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Runs a command to its end.
 ///

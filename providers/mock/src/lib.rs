@@ -12,6 +12,7 @@ pub mod cli;
 pub mod client;
 pub mod cloud;
 pub mod config;
+pub mod manager;
 pub mod provider;
 
 pub use admin::{bind_admin, serve_admin};
