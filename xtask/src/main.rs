@@ -4,6 +4,7 @@
 
 #[path = "../../tests/testkit/src/control_plane/assets.rs"]
 mod assets;
+mod bench;
 mod control_plane;
 mod licenses;
 mod process;
@@ -39,6 +40,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Measures node initialisation on a real control plane and prints tables; needs Go
+    Bench(bench::Arguments),
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
     Ci,
 }
@@ -67,6 +70,7 @@ fn run(task: Task) -> anyhow::Result<()> {
             }
             process::run(&mut fmt)
         }
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Ci => process::run(&mut Command::new(root()?.join(".ci/run"))),
     }
 }

@@ -23,6 +23,9 @@ pub struct Cli {
 pub enum Command {
     /// Serve the mock cloud alone, for processes whose cloud config names it as endpoint.
     Cloud(CloudArgs),
+    /// Show the controllers at work in one process, with no cluster and no cloud.
+    #[cfg(feature = "demo")]
+    Demo(crate::demo::DemoArgs),
 }
 
 /// Arguments of `ccm-mock cloud`.
@@ -34,7 +37,7 @@ pub struct CloudArgs {
 }
 
 /// Returns the names of the commands; any other first argument belongs to the cloud-controller-manager.
-pub const COMMANDS: [&str; 1] = ["cloud"];
+pub const COMMANDS: [&str; 2] = ["cloud", "demo"];
 
 /// Runs the binary: one of the commands if the first argument names one, otherwise the cloud-controller-manager, which has
 /// no commands and its own rules for flags.
@@ -61,6 +64,8 @@ pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Cloud(args) => serve_cloud(args).await,
+        #[cfg(feature = "demo")]
+        Command::Demo(args) => crate::demo::run(args).await,
     }
 }
 

@@ -12,6 +12,8 @@ pub mod cli;
 pub mod client;
 pub mod cloud;
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod manager;
 pub mod provider;
 
