@@ -79,12 +79,34 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Its `main`
+//!
+//! ```no_run
+//! # use std::{process::ExitCode, sync::Arc};
+//! # use ccm_core::{app, config::Product, provider::CloudProvider};
+//! # struct Shelf;
+//! # impl Shelf {
+//! #     async fn read(_: Option<std::path::PathBuf>) -> std::io::Result<Self> { Ok(Self) }
+//! # }
+//! # impl CloudProvider for Shelf { fn name(&self) -> &str { "shelf" } }
+//! #[tokio::main]
+//! async fn main() -> ExitCode {
+//!     let product = Product::new("ccm-shelf", "v0.1.0", &["shelf"]);
+//!     app::run(product, std::env::args_os().skip(1), |config| async move {
+//!         let shelf = Shelf::read(config.generic.cloud_config).await?;
+//!         Ok(Arc::new(shelf) as Arc<dyn CloudProvider>)
+//!     })
+//!     .await
+//! }
+//! ```
+//!
 //! # Order of calls
 //!
 //! 1. The provider's own constructor: async, fallible, before leader election, so that wrong credentials end a standby
 //!    too. It may ask the cloud what it offers.
-//! 2. [`CloudProvider::has_cluster_id`], [`CloudProvider::node_fields`], [`CloudProvider::controllers`]: constant facts.
-//! 3. After leadership was won and the caches are there: [`CloudProvider::start`], once.
+//! 2. [`CloudProvider::name`], [`CloudProvider::has_cluster_id`], [`CloudProvider::node_fields`]: constant facts.
+//! 3. After leadership was won and the caches are there: [`CloudProvider::start`], once, then
+//!    [`CloudProvider::controllers`], once.
 //! 4. Everything else, concurrently, until the process ends. The capability accessors give the same answer every time.
 //!
 //! Before every request that changes the cloud the provider calls [`Op::may_write`]: leadership may have been lost since
@@ -226,7 +248,7 @@ pub trait CloudProvider: Send + Sync + 'static {
     }
 
     /// Returns loops of the provider's own (for example a tagging controller), started and ended with the framework's.
-    /// Called once after construction; those that `--controllers` does not select are dropped.
+    /// Called once, after [`start`](Self::start); those that `--controllers` does not select are dropped.
     fn controllers(&self) -> Vec<ExtraController> {
         Vec::new()
     }
