@@ -4,7 +4,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm_testkit::control_plane::{Binaries, Component, ControlPlane, ControllerManager, Options, User, usage};
+use ccm_testkit::control_plane::{
+    Binaries, Component, ControlPlane, ControllerManager, Options, StartError, User, usage,
+};
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
@@ -27,7 +29,7 @@ async fn starts_admits_and_stops() {
     let control_plane = ControlPlane::start(&binaries, options).await.unwrap();
     println!("started after {:?}", started.elapsed());
 
-    let nodes: Api<Node> = Api::all(control_plane.client().await.unwrap());
+    let nodes: Api<Node> = Api::all(control_plane.client_named("ccm-test/1").await.unwrap());
     let node = from_json(json!({"metadata": {"name": "a"}}));
     let node = nodes.create(&PostParams::default(), &node).await.unwrap();
     let taints: Vec<_> = node.spec.unwrap().taints.unwrap().into_iter().map(|taint| taint.key).collect();
@@ -39,7 +41,7 @@ async fn starts_admits_and_stops() {
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "RBAC is on: {error}");
 
     let log = control_plane.audit_log().unwrap();
-    assert_eq!(log.count("create", "nodes"), 1);
+    assert_eq!(log.of_agent("ccm-test/").count("create", "nodes"), 1);
     assert_eq!(log.filter(|event| event.user == "nobody-special").events.len(), 1);
 
     let pids = [Component::Etcd, Component::Apiserver].map(|component| control_plane.pid(component).unwrap());
@@ -92,11 +94,21 @@ async fn gates_controller_manager_and_service_accounts_work() {
 #[tokio::test]
 async fn a_bad_argument_is_reported_with_the_programs_own_words() {
     let Some(binaries) = Binaries::find_or_say_skipped("the control plane harness") else { return };
-    let mut options = Options::default();
-    options.apiserver_args.push("--no-such-flag=1".to_owned());
+    let options = Options::default().apiserver_arg("--no-such-flag=1");
     let error = ControlPlane::start(&binaries, options).await.unwrap_err().to_string();
     assert!(error.contains("kube-apiserver ended during start"), "{error}");
     assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_never_free_is_reported_in_the_end() {
+    let Some(binaries) = Binaries::find_or_say_skipped("the control plane harness") else { return };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    // The last one wins, so every attempt meets the taken port. The words are those that a new attempt depends on.
+    let options = Options::default().apiserver_arg(format!("--secure-port={port}"));
+    let error = ControlPlane::start(&binaries, options).await.unwrap_err();
+    assert!(matches!(&error, StartError::Exited { log, .. } if log.contains("address already in use")), "{error}");
 }
 
 /// Set for the process that [`killing_the_holder_kills_the_programs`] starts.

@@ -83,6 +83,13 @@ impl Options {
         self
     }
 
+    /// Adds an argument for kube-apiserver, `--name=value`.
+    #[must_use]
+    pub fn apiserver_arg(mut self, argument: impl Into<String>) -> Self {
+        self.apiserver_args.push(argument.into());
+        self
+    }
+
     /// Logs requests.
     #[must_use]
     pub fn audit(mut self) -> Self {
@@ -242,6 +249,14 @@ impl ControlPlane {
     /// A client with the rights of the token's user.
     pub async fn client_as(&self, token: &Token) -> Result<kube::Client, ClientError> {
         Ok(kube::Client::try_from(self.kube_config_as(token).await?)?)
+    }
+
+    /// A client with all rights that calls itself `user_agent`, so that the audit log can tell it from others.
+    pub async fn client_named(&self, user_agent: &str) -> Result<kube::Client, ClientError> {
+        let mut config = self.kube_config().await?;
+        let value = http::HeaderValue::from_str(user_agent).map_err(|error| kube::Error::HttpError(error.into()))?;
+        config.headers.push((http::header::USER_AGENT, value));
+        Ok(kube::Client::try_from(config)?)
     }
 
     /// Configuration of a client with all rights, to be changed before use (time limits, headers).
