@@ -29,6 +29,8 @@ async fn starts_admits_and_stops() {
     let control_plane = ControlPlane::start(&binaries, options).await.unwrap();
     println!("started after {:?}", started.elapsed());
 
+    let version = control_plane.client().await.unwrap().apiserver_version().await.unwrap().git_version;
+    assert_eq!(version, "v1.36.3", "the version that tests/control-plane pins");
     let nodes: Api<Node> = Api::all(control_plane.client_named("ccm-test/1").await.unwrap());
     let node = from_json(json!({"metadata": {"name": "a"}}));
     let node = nodes.create(&PostParams::default(), &node).await.unwrap();
