@@ -1,14 +1,16 @@
 //! The harness itself, on real binaries; says that it is skipped without them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ccm_testkit::control_plane::{
     Binaries, Component, ControlPlane, ControllerManager, Options, StartError, User, usage,
 };
+use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 fn from_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
@@ -90,6 +92,34 @@ async fn gates_controller_manager_and_service_accounts_work() {
     let nodes: Api<Node> = Api::all(kube::Client::try_from(config).unwrap());
     let error = nodes.list(&ListParams::default()).await.unwrap_err().to_string();
     assert!(error.contains("system:serviceaccount:team:default"), "{error}");
+    control_plane.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_api_server_that_was_restarted_has_the_objects_and_not_the_history() {
+    let Some(binaries) = Binaries::find_or_say_skipped("restarting an API server") else { return };
+    let mut control_plane = ControlPlane::start(&binaries, Options::default()).await.unwrap();
+    let nodes: Api<Node> = Api::all(control_plane.client().await.unwrap());
+    let create = async |name: &str| {
+        let node = from_json(json!({"metadata": {"name": name}}));
+        nodes.create(&PostParams::default(), &node).await.unwrap().metadata.resource_version.unwrap()
+    };
+    let before = create("a").await;
+    create("b").await;
+
+    control_plane.stop_program(Component::Apiserver).await.unwrap();
+    assert_eq!(control_plane.pid(Component::Apiserver), None);
+    assert!(nodes.get("a").await.is_err(), "an outage");
+    control_plane.restart_program(Component::Apiserver).await.unwrap();
+    assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 2);
+    let mut watch = pin!(nodes.watch(&WatchParams::default(), &before).await.unwrap());
+    match watch.try_next().await.unwrap() {
+        Some(WatchEvent::Error(status)) => assert_eq!(status.code, 410, "{status:?}"),
+        other => panic!("a watch from before goes on: {other:?}"),
+    }
+
+    let error = control_plane.restart_program(Component::ControllerManager).await.unwrap_err();
+    assert_eq!(error.to_string(), "the control plane was started without ControllerManager");
     control_plane.stop().await.unwrap();
 }
 
