@@ -1,12 +1,16 @@
 //! The harness itself, on real binaries; says that it is skipped without them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm_testkit::control_plane::{Binaries, Component, ControlPlane, ControllerManager, Options, User, usage};
+use ccm_testkit::control_plane::{
+    Binaries, Component, ControlPlane, ControllerManager, Options, StartError, User, usage,
+};
+use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 fn from_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
@@ -27,7 +31,9 @@ async fn starts_admits_and_stops() {
     let control_plane = ControlPlane::start(&binaries, options).await.unwrap();
     println!("started after {:?}", started.elapsed());
 
-    let nodes: Api<Node> = Api::all(control_plane.client().await.unwrap());
+    let version = control_plane.client().await.unwrap().apiserver_version().await.unwrap().git_version;
+    assert_eq!(version, "v1.36.3", "the version that tests/control-plane pins");
+    let nodes: Api<Node> = Api::all(control_plane.client_named("ccm-test/1").await.unwrap());
     let node = from_json(json!({"metadata": {"name": "a"}}));
     let node = nodes.create(&PostParams::default(), &node).await.unwrap();
     let taints: Vec<_> = node.spec.unwrap().taints.unwrap().into_iter().map(|taint| taint.key).collect();
@@ -39,7 +45,7 @@ async fn starts_admits_and_stops() {
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "RBAC is on: {error}");
 
     let log = control_plane.audit_log().unwrap();
-    assert_eq!(log.count("create", "nodes"), 1);
+    assert_eq!(log.of_agent("ccm-test/").count("create", "nodes"), 1);
     assert_eq!(log.filter(|event| event.user == "nobody-special").events.len(), 1);
 
     let pids = [Component::Etcd, Component::Apiserver].map(|component| control_plane.pid(component).unwrap());
@@ -90,13 +96,51 @@ async fn gates_controller_manager_and_service_accounts_work() {
 }
 
 #[tokio::test]
+async fn an_api_server_that_was_restarted_has_the_objects_and_not_the_history() {
+    let Some(binaries) = Binaries::find_or_say_skipped("restarting an API server") else { return };
+    let mut control_plane = ControlPlane::start(&binaries, Options::default()).await.unwrap();
+    let nodes: Api<Node> = Api::all(control_plane.client().await.unwrap());
+    let create = async |name: &str| {
+        let node = from_json(json!({"metadata": {"name": name}}));
+        nodes.create(&PostParams::default(), &node).await.unwrap().metadata.resource_version.unwrap()
+    };
+    let before = create("a").await;
+    create("b").await;
+
+    control_plane.stop_program(Component::Apiserver).await.unwrap();
+    assert_eq!(control_plane.pid(Component::Apiserver), None);
+    assert!(nodes.get("a").await.is_err(), "an outage");
+    control_plane.restart_program(Component::Apiserver).await.unwrap();
+    assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 2);
+    let mut watch = pin!(nodes.watch(&WatchParams::default(), &before).await.unwrap());
+    match watch.try_next().await.unwrap() {
+        Some(WatchEvent::Error(status)) => assert_eq!(status.code, 410, "{status:?}"),
+        other => panic!("a watch from before goes on: {other:?}"),
+    }
+
+    let error = control_plane.restart_program(Component::ControllerManager).await.unwrap_err();
+    assert_eq!(error.to_string(), "the control plane was started without ControllerManager");
+    control_plane.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_bad_argument_is_reported_with_the_programs_own_words() {
     let Some(binaries) = Binaries::find_or_say_skipped("the control plane harness") else { return };
-    let mut options = Options::default();
-    options.apiserver_args.push("--no-such-flag=1".to_owned());
+    let options = Options::default().apiserver_arg("--no-such-flag=1");
     let error = ControlPlane::start(&binaries, options).await.unwrap_err().to_string();
     assert!(error.contains("kube-apiserver ended during start"), "{error}");
     assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_never_free_is_reported_in_the_end() {
+    let Some(binaries) = Binaries::find_or_say_skipped("the control plane harness") else { return };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    // The last one wins, so every attempt meets the taken port. The words are those that a new attempt depends on.
+    let options = Options::default().apiserver_arg(format!("--secure-port={port}"));
+    let error = ControlPlane::start(&binaries, options).await.unwrap_err();
+    assert!(matches!(&error, StartError::Exited { log, .. } if log.contains("address already in use")), "{error}");
 }
 
 /// Set for the process that [`killing_the_holder_kills_the_programs`] starts.

@@ -45,7 +45,7 @@ async fn a_real_server_takes_what_kubelets_write() {
         "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
     }});
     nodes.patch_status("node-07", &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
-    kubelets.set_ready("node-07", Ready::False).await.unwrap();
+    kubelets.set_ready("node-07", false).await.unwrap();
     let node = nodes.get("node-07").await.unwrap();
     assert_eq!(condition(&node, "Ready"), Some("False"));
     assert_eq!(condition(&node, "NetworkUnavailable"), Some("False"));

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 pub(super) struct Deny {
     /// `[licenses] allow`.
     pub(super) licenses: Vec<String>,
-    /// Names of `[bans] deny`.
+    /// Crates of `[bans] deny`, without versions.
     pub(super) banned: Vec<String>,
     /// `[sources] allow-registry`.
     pub(super) registries: Vec<String>,
@@ -20,7 +20,7 @@ impl Deny {
             licenses: strings(array(text, "licenses", "allow")?),
             banned: array(text, "bans", "deny")?
                 .split('{')
-                .filter_map(|entry| entry.split_once("name = \"")?.1.split('"').next())
+                .filter_map(|entry| entry.split_once("crate = \"")?.1.split('"').next())
                 .map(str::to_owned)
                 .collect(),
             registries: strings(array(text, "sources", "allow-registry")?),
@@ -65,7 +65,7 @@ mod tests {
     fn the_lists_are_read_from_their_sections() {
         let text = r#"
 [licenses]
-version = 2
+confidence-threshold = 0.9
 allow = [
   "MIT", # "not this"
   # "nor this",
@@ -78,8 +78,8 @@ allow = ["wrong"]
 [bans]
 allow = ["wrong"]
 deny = [
-  { name = "a", reason = "b # c" },
-  { name = "d" },
+  { crate = "a", reason = "b # c" },
+  { crate = "d" },
 ]
 
 [sources]

@@ -43,7 +43,7 @@ pub use pki::PkiError;
 pub use usage::{Usage, usage};
 
 use access::Endpoint;
-use supervised::Supervised;
+use supervised::{CommandLine, Supervised};
 
 /// How a control plane is started. The default is etcd and kube-apiserver alone with all defaults of Kubernetes.
 #[derive(Debug, Clone)]
@@ -80,6 +80,13 @@ impl Options {
     #[must_use]
     pub fn feature_gate(mut self, name: impl Into<String>, on: bool) -> Self {
         self.feature_gates.insert(name.into(), on);
+        self
+    }
+
+    /// Adds an argument for kube-apiserver, `--name=value`.
+    #[must_use]
+    pub fn apiserver_arg(mut self, argument: impl Into<String>) -> Self {
+        self.apiserver_args.push(argument.into());
         self
     }
 
@@ -130,6 +137,9 @@ pub enum StartError {
     /// The client could not be made.
     #[error("make a client for the control plane")]
     Client(#[from] ClientError),
+    /// The program was not part of the control plane's options.
+    #[error("the control plane was started without {0:?}")]
+    NotPrepared(Component),
     /// A program ended by itself.
     #[error("{program} ended during start; the end of its log:\n{log}")]
     Exited {
@@ -183,9 +193,14 @@ pub enum Component {
 #[derive(Debug)]
 pub struct ControlPlane {
     endpoint: Endpoint,
+    /// Where kube-controller-manager answers, should it run.
+    controller_manager: Endpoint,
     admin: User,
     users: Vec<User>,
     audit_log: Option<PathBuf>,
+    start_timeout: Duration,
+    /// How each program is started, also again.
+    commands: BTreeMap<Component, CommandLine>,
     /// Dropped before the directory they write into.
     programs: BTreeMap<Component, Supervised>,
     directory: tempfile::TempDir,
@@ -244,6 +259,14 @@ impl ControlPlane {
         Ok(kube::Client::try_from(self.kube_config_as(token).await?)?)
     }
 
+    /// A client with all rights that calls itself `user_agent`, so that the audit log can tell it from others.
+    pub async fn client_named(&self, user_agent: &str) -> Result<kube::Client, ClientError> {
+        let mut config = self.kube_config().await?;
+        let value = http::HeaderValue::from_str(user_agent).map_err(|error| kube::Error::HttpError(error.into()))?;
+        config.headers.push((http::header::USER_AGENT, value));
+        Ok(kube::Client::try_from(config)?)
+    }
+
     /// Configuration of a client with all rights, to be changed before use (time limits, headers).
     pub async fn kube_config(&self) -> Result<kube::Config, ClientError> {
         self.kube_config_as(&self.admin.token).await
@@ -299,6 +322,30 @@ impl ControlPlane {
         self.directory.path()
     }
 
+    /// Kills one program and waits until it is gone, for tests of outages.
+    ///
+    /// # Errors
+    /// When it does not end within ten seconds. Nothing happens when it does not run.
+    pub async fn stop_program(&mut self, component: Component) -> io::Result<()> {
+        match self.programs.remove(&component) {
+            Some(program) => program.stop(KILL_DEADLINE).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts one program, anew if it runs, and waits until it does its work. What etcd held is still there. An API
+    /// server that was started anew has cut all watches and answers `410 Gone` to those that go on from before: its
+    /// watch cache begins with what it finds.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn restart_program(&mut self, component: Component) -> Result<(), StartError> {
+        self.stop_program(component).await?;
+        let deadline = tokio::time::Instant::now() + self.start_timeout;
+        start::launch(self, component).await?;
+        start::wait_until_ready(self, component, deadline).await
+    }
+
     /// Stops the programs, waits until they are gone and removes their directory.
     ///
     /// # Errors
@@ -306,11 +353,14 @@ impl ControlPlane {
     pub async fn stop(mut self) -> io::Result<()> {
         // etcd last: the others would only complain about its absence.
         while let Some((_, program)) = self.programs.pop_last() {
-            program.stop(Duration::from_secs(10)).await?;
+            program.stop(KILL_DEADLINE).await?;
         }
         self.directory.close()
     }
 }
+
+/// A killed program is gone at once, but for a machine that is overloaded.
+const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
 fn write_kubeconfig(endpoint: &Endpoint, path: &Path, token: &Token) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));

@@ -12,7 +12,9 @@ use super::access::Endpoint;
 use super::components::{Plan, Ports};
 use super::pki::{Pki, write_private};
 use super::supervised::{Supervised, spawn_janitor};
-use super::{Binaries, Component, ControlPlane, Missing, Options, StartError, User, audit, write_kubeconfig};
+use super::{
+    Binaries, ClientError, Component, ControlPlane, Missing, Options, StartError, User, audit, write_kubeconfig,
+};
 
 /// Pause between two looks at a program that is starting.
 const POLL: Duration = Duration::from_millis(50);
@@ -40,6 +42,20 @@ pub(super) async fn start(binaries: &Binaries, options: Options) -> Result<Contr
 }
 
 async fn try_start(binaries: &Binaries, options: &Options, deadline: Instant) -> Result<ControlPlane, StartError> {
+    let mut control_plane = prepare(binaries, options)?;
+    // Both at once: the API server waits for etcd by itself.
+    launch(&mut control_plane, Component::Etcd).await?;
+    launch(&mut control_plane, Component::Apiserver).await?;
+    wait_until_ready(&mut control_plane, Component::Apiserver, deadline).await?;
+    if options.controller_manager.is_some() {
+        launch(&mut control_plane, Component::ControllerManager).await?;
+        wait_until_ready(&mut control_plane, Component::ControllerManager, deadline).await?;
+    }
+    Ok(control_plane)
+}
+
+/// Writes all files and decides all command lines; starts nothing but the janitor.
+fn prepare(binaries: &Binaries, options: &Options) -> Result<ControlPlane, StartError> {
     let directory = tempfile::Builder::new().prefix("ccm-control-plane-").tempdir()?;
     let janitor = spawn_janitor(directory.path())?;
     let pki = Pki::create(directory.path())?;
@@ -50,44 +66,31 @@ async fn try_start(binaries: &Binaries, options: &Options, deadline: Instant) ->
     let token_file = write_private(plan.directory, "tokens.csv", &tokens)?;
     let audit_policy =
         options.audit.then(|| write_private(plan.directory, "audit-policy.json", audit::POLICY)).transpose()?;
-    let endpoint = Endpoint { url: format!("https://127.0.0.1:{}", plan.ports.apiserver), ca_pem: pki.ca_pem.clone() };
-    let audit_log = options.audit.then(|| plan.audit_log());
+    let endpoint = |port: u16| Endpoint { url: format!("https://127.0.0.1:{port}"), ca_pem: pki.ca_pem.clone() };
+    let apiserver = endpoint(plan.ports.apiserver);
 
-    let etcd = plan.etcd(&binaries.etcd);
-    let apiserver = plan.apiserver(&binaries.kube_apiserver, &token_file, audit_policy.as_deref());
-    let controller_manager = options
-        .controller_manager
-        .as_ref()
-        .map(|wanted| -> Result<_, StartError> {
-            let kubeconfig = plan.directory.join("controller-manager.kubeconfig");
-            write_kubeconfig(&endpoint, &kubeconfig, &admin.token)?;
-            Ok(plan.controller_manager(controller_manager_binary(binaries)?, &kubeconfig, wanted))
-        })
-        .transpose()?;
-    let controller_manager_url = format!("https://127.0.0.1:{}", plan.ports.controller_manager);
-
-    let log = |name: &str| plan.directory.join(format!("{name}.log"));
-    let mut programs = BTreeMap::new();
-    // Both at once: the API server waits for etcd by itself.
-    programs.insert(Component::Etcd, Supervised::spawn(&etcd, &log(etcd.name)).await?);
-    programs.insert(Component::Apiserver, Supervised::spawn(&apiserver, &log(apiserver.name)).await?);
-    let mut control_plane = ControlPlane {
-        endpoint,
+    let mut commands = BTreeMap::from([
+        (Component::Etcd, plan.etcd(&binaries.etcd)),
+        (Component::Apiserver, plan.apiserver(&binaries.kube_apiserver, &token_file, audit_policy.as_deref())),
+    ]);
+    if let Some(wanted) = &options.controller_manager {
+        let kubeconfig = plan.directory.join("controller-manager.kubeconfig");
+        write_kubeconfig(&apiserver, &kubeconfig, &admin.token)?;
+        let command = plan.controller_manager(controller_manager_binary(binaries)?, &kubeconfig, wanted);
+        commands.insert(Component::ControllerManager, command);
+    }
+    Ok(ControlPlane {
+        endpoint: apiserver,
+        controller_manager: endpoint(plan.ports.controller_manager),
         admin,
         users: options.users.clone(),
-        audit_log,
-        programs,
+        audit_log: options.audit.then(|| plan.audit_log()),
+        start_timeout: options.start_timeout,
+        commands,
+        programs: BTreeMap::new(),
         directory,
         _janitor: janitor,
-    };
-    wait_for_apiserver(&mut control_plane, options.start_timeout, deadline).await?;
-    if let Some(command) = controller_manager {
-        let log = control_plane.directory.path().join(format!("{}.log", command.name));
-        control_plane.programs.insert(Component::ControllerManager, Supervised::spawn(&command, &log).await?);
-        let url = controller_manager_url;
-        wait_for_controller_manager(&mut control_plane, url, options.start_timeout, deadline).await?;
-    }
-    Ok(control_plane)
+    })
 }
 
 fn controller_manager_binary(binaries: &Binaries) -> Result<&PathBuf, Missing> {
@@ -97,14 +100,30 @@ fn controller_manager_binary(binaries: &Binaries) -> Result<&PathBuf, Missing> {
     })
 }
 
-async fn wait_for_apiserver(
+/// Starts one program; waits for nothing.
+pub(super) async fn launch(control_plane: &mut ControlPlane, component: Component) -> Result<(), StartError> {
+    let command = control_plane.commands.get(&component).ok_or(StartError::NotPrepared(component))?;
+    let log = control_plane.directory.path().join(format!("{}.log", command.name));
+    let program = Supervised::spawn(command, &log).await?;
+    control_plane.programs.insert(component, program);
+    Ok(())
+}
+
+/// Waits until the program does its work; etcd does when the API server can.
+pub(super) async fn wait_until_ready(
     control_plane: &mut ControlPlane,
-    timeout: Duration,
+    component: Component,
     deadline: Instant,
 ) -> Result<(), StartError> {
-    let client = control_plane.client().await?;
-    let ready = || apiserver_ready(client.clone());
-    wait(control_plane, Component::Apiserver, timeout, deadline, ready).await
+    let is_manager = component == Component::ControllerManager;
+    let endpoint = if is_manager { &control_plane.controller_manager } else { &control_plane.endpoint };
+    let config = endpoint.config(&control_plane.admin.token).await.map_err(ClientError::from)?;
+    let client = kube::Client::try_from(config).map_err(ClientError::from)?;
+    if is_manager {
+        wait(control_plane, component, deadline, || get(client.clone(), "/healthz")).await
+    } else {
+        wait(control_plane, Component::Apiserver, deadline, || apiserver_ready(client.clone())).await
+    }
 }
 
 async fn apiserver_ready(client: kube::Client) -> Result<(), String> {
@@ -118,24 +137,10 @@ async fn apiserver_ready(client: kube::Client) -> Result<(), String> {
     }
 }
 
-async fn wait_for_controller_manager(
-    control_plane: &mut ControlPlane,
-    url: String,
-    timeout: Duration,
-    deadline: Instant,
-) -> Result<(), StartError> {
-    let endpoint = Endpoint { url, ca_pem: control_plane.endpoint.ca_pem.clone() };
-    let config = endpoint.config(&control_plane.admin.token).await.map_err(super::ClientError::from)?;
-    let client = kube::Client::try_from(config).map_err(super::ClientError::from)?;
-    let ready = || get(client.clone(), "/healthz");
-    wait(control_plane, Component::ControllerManager, timeout, deadline, ready).await
-}
-
 /// Asks `ready` again and again until it agrees, a program ended, or the time is up.
 async fn wait<F: Future<Output = Result<(), String>>>(
     control_plane: &mut ControlPlane,
     component: Component,
-    timeout: Duration,
     deadline: Instant,
     ready: impl Fn() -> F,
 ) -> Result<(), StartError> {
@@ -155,7 +160,7 @@ async fn wait<F: Future<Output = Result<(), String>>>(
             let program = control_plane.programs.get(&component);
             return Err(StartError::NotReady {
                 program: program.map_or("a program", Supervised::name),
-                after: timeout,
+                after: control_plane.start_timeout,
                 last,
                 log: program.map(Supervised::log).as_deref().map(tail).unwrap_or_default(),
             });

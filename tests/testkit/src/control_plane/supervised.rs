@@ -115,3 +115,67 @@ fn shell(script: &str) -> Command {
     command.args(["-c", script, "sh"]).stdin(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(program: &str, args: &[&str]) -> CommandLine {
+        CommandLine { name: "test", program: program.into(), args: args.iter().map(OsString::from).collect() }
+    }
+
+    /// Whether the process exists: a signal that does nothing can be sent to it.
+    async fn is_alive(pid: u32) -> bool {
+        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -0 {pid} 2>/dev/null")]).status().await;
+        kill.unwrap().success()
+    }
+
+    async fn wait_until(mut holds: impl AsyncFnMut() -> bool) {
+        let wait = async {
+            while !holds().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.expect("it holds within the deadline");
+    }
+
+    #[tokio::test]
+    async fn dropping_or_stopping_kills_the_program() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let dropped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log).await.unwrap();
+        let stopped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log).await.unwrap();
+        let pids = [dropped.pid(), stopped.pid()];
+        assert!(is_alive(pids[0]).await && is_alive(pids[1]).await);
+
+        stopped.stop(Duration::from_secs(20)).await.unwrap();
+        assert!(!is_alive(pids[1]).await, "stopping waits");
+        drop(dropped);
+        wait_until(async || !is_alive(pids[0]).await).await;
+    }
+
+    #[tokio::test]
+    async fn an_end_is_seen_and_the_words_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let failing = command("/bin/sh", &["-c", "cat; echo out; echo err >&2; exit 7"]);
+        let mut program = Supervised::spawn(&failing, &log).await.unwrap();
+        wait_until(async || program.exited().unwrap().is_some()).await;
+        assert_eq!(program.exited().unwrap().unwrap().code(), Some(7));
+        assert_eq!(program.log(), "out\nerr\n");
+    }
+
+    #[tokio::test]
+    async fn the_janitor_waits_for_us() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("a/b");
+        std::fs::create_dir_all(&inside).unwrap();
+        let janitor = spawn_janitor(&directory.path().join("a")).unwrap();
+        // A real process that must do nothing can only be given the time to do it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(inside.exists());
+        drop(janitor);
+        wait_until(async || !inside.exists()).await;
+        assert!(directory.path().exists());
+    }
+}

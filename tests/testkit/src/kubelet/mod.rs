@@ -194,7 +194,8 @@ impl Kubelets {
     ///
     /// # Errors
     /// [`KubeletError::Unknown`] for a node without a running kubelet, or the API server's refusal.
-    pub async fn set_ready(&self, name: &str, ready: Ready) -> Result<(), KubeletError> {
+    pub async fn set_ready(&self, name: &str, ready: impl Into<Ready>) -> Result<(), KubeletError> {
+        let ready = ready.into();
         let kubelet = self.running.lock().get(name).map(|running| Arc::clone(&running.kubelet));
         let kubelet = kubelet.ok_or_else(|| KubeletError::Unknown(name.to_owned()))?;
         let mut state = kubelet.state.lock().await;

@@ -96,6 +96,12 @@ pub enum Ready {
     Unknown,
 }
 
+impl From<bool> for Ready {
+    fn from(ready: bool) -> Self {
+        if ready { Self::True } else { Self::False }
+    }
+}
+
 impl Ready {
     fn status(self) -> &'static str {
         match self {
