@@ -5,6 +5,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
 use prometheus::Registry;
@@ -41,8 +42,9 @@ pub const API_SERVER_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks, and the time one may take.
 const API_SERVER_PAUSE: Duration = Duration::from_secs(1);
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long running operations may take to end before the lease is released.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+/// How long running operations may take to end before the lease is released: with the standby's look each second, fail-over
+/// stays within 3 s.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Client name of both node controllers, hence their ServiceAccount and user agent, as upstream.
 const NODE_CLIENT: &str = "node-controller";
 
@@ -277,7 +279,8 @@ impl Manager {
         Ok((LeaderElector::new(client, config, metrics, events, self.clock.clone())?, driver))
     }
 
-    /// Starts caches, controllers and the provider. Controllers are attached to the caches before those start.
+    /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
+    /// first, so that they see every change.
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
         let stop = tasks.stop().clone();
         let api_metrics = ApiMetrics::register(&self.registry)?;
@@ -288,7 +291,7 @@ impl Manager {
             ReflectorOptions::default(),
             CacheMetrics::register(&self.registry)?,
         );
-        self.start_node_controllers(tasks, &nodes, gate, &api_metrics, metrics)?;
+        let controllers = self.node_controllers(&nodes, gate, &api_metrics, metrics, &stop)?;
         for name in [names::SERVICE_LB, names::NODE_ROUTE, names::NODE_IPAM] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
@@ -300,7 +303,11 @@ impl Manager {
             () = nodes.synced() => {}
         }
         tasks.spawn("node-cache", async move { Ok(reflector.await?) });
-        self.start_provider(tasks, gate, &nodes).await
+        self.start_provider(tasks, gate, &nodes).await?;
+        for (name, controller) in controllers {
+            tasks.spawn(name, controller);
+        }
+        Ok(())
     }
 
     fn api_client(&self, name: &str, gate: &WriteGate, metrics: &ApiMetrics, stop: &CancellationToken) -> ApiClient {
@@ -314,32 +321,33 @@ impl Manager {
         ApiClient::new((self.clients)(name), options)
     }
 
-    fn start_node_controllers(
+    /// Makes the node controllers and what they need, not yet running.
+    fn node_controllers(
         &self,
-        tasks: &mut Tasks,
         nodes: &Cache<NodeView>,
         gate: &WriteGate,
         api_metrics: &ApiMetrics,
         metrics: &EventMetrics,
-    ) -> Result<(), ManagerError> {
-        let stop = tasks.stop().clone();
+        stop: &CancellationToken,
+    ) -> Result<Vec<Task>, ManagerError> {
+        let mut tasks: Vec<Task> = Vec::new();
         let op = Op::new(&*self.config.generic.cluster_name, stop.clone(), gate.clone());
         let cloud_metrics = CloudMetrics::register(&self.registry)?;
         let Some((instances, driver)) = Coalescer::new(self.provider.clone(), op, cloud_metrics) else {
             tracing::warn!("cloud provider has no instances; the node controllers do not run");
-            return Ok(());
+            return Ok(tasks);
         };
-        tasks.spawn("instances", done(driver.run()));
-        let context = |tasks: &mut Tasks, component: &'static str| {
+        tasks.push(("instances", done(driver.run())));
+        let context = |tasks: &mut Vec<Task>, component: &'static str| {
             let client = (self.clients)("events");
             let (events, driver) =
                 EventRecorder::new(client, component, gate.clone(), metrics.clone(), self.clock.clone());
-            tasks.spawn("events", done(driver.run(stop.clone())));
+            tasks.push(("events", done(driver.run(stop.clone()))));
             ControllerContext {
                 provider: self.provider.clone(),
                 nodes: nodes.clone(),
                 fields: self.node_fields(),
-                api: self.api_client(NODE_CLIENT, gate, api_metrics, &stop),
+                api: self.api_client(NODE_CLIENT, gate, api_metrics, stop),
                 events,
                 metrics: self.registry.clone(),
                 clock: self.clock.clone(),
@@ -347,16 +355,16 @@ impl Manager {
         };
         let enabled = |name| self.config.generic.controllers.is_enabled(name);
         if enabled(names::CLOUD_NODE) {
-            let cx = context(tasks, wk::COMPONENT_NODE);
+            let cx = context(&mut tasks, wk::COMPONENT_NODE);
             let controller = NodeController::new(cx, self.node_config(), instances.clone())?;
-            tasks.spawn(names::CLOUD_NODE, done(controller.run(stop.clone())));
+            tasks.push((names::CLOUD_NODE, done(controller.run(stop.clone()))));
         }
         if enabled(names::CLOUD_NODE_LIFECYCLE) {
-            let cx = context(tasks, wk::COMPONENT_NODE_LIFECYCLE);
+            let cx = context(&mut tasks, wk::COMPONENT_NODE_LIFECYCLE);
             let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
-            tasks.spawn(names::CLOUD_NODE_LIFECYCLE, done(controller.run(stop.clone())));
+            tasks.push((names::CLOUD_NODE_LIFECYCLE, done(controller.run(stop.clone()))));
         }
-        Ok(())
+        Ok(tasks)
     }
 
     async fn start_provider(
@@ -433,10 +441,12 @@ impl Manager {
     }
 }
 
+/// A named task that is not running yet.
+type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
+
 /// Makes a task of what cannot fail.
-async fn done(task: impl Future<Output = ()>) -> anyhow::Result<()> {
-    task.await;
-    Ok(())
+fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
+    task.map(Ok).boxed()
 }
 
 /// The manager is asked to stop by a token; signals are the process's business.
