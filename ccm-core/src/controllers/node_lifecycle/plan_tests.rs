@@ -248,7 +248,7 @@ proptest! {
             }
             if matches!(action, Some(Action::Delete(_))) {
                 prop_assert_eq!(seen, Seen::Absent);
-                let proved = now - absent_since.unwrap();
+                let proved = now.saturating_sub(absent_since.unwrap());
                 prop_assert!(proved >= PERIOD);
                 prop_assert!(controls.found * 2 >= controls.asked);
                 prop_assert!(controls.asked > 0 || proved >= LONG_PROOF);
