@@ -25,7 +25,7 @@ mod list;
 mod metrics;
 mod node;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod watch;
 pub(crate) mod wire;
 
