@@ -189,6 +189,7 @@ fn read_everything(bytes: &[u8]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn both_encodings_give_the_same_node(node in any_node()) {
         prop_assert_eq!(from_json(&node), from_proto(&node));

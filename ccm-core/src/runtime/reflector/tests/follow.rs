@@ -249,16 +249,49 @@ async fn a_server_that_answers_410_to_everything_is_not_flooded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_backup_is_noticed_and_followed() {
-    let server = server_with(Behaviour::default(), &["a", "b", "c"]);
+async fn a_restored_backup_is_believed_after_a_while() {
+    for streaming in [true, false] {
+        let server = server_with(Behaviour { streaming, ..Behaviour::default() }, &["a", "b", "c"]);
+        let run = Run::synced(&server).await;
+        let lists = |s: &Server| s.count(if streaming { "sendInitialEvents" } else { "limit=500" });
+        server.restore_backup(50);
+        let restored = Instant::now();
+        server.put("d", "u1", "");
+        run.until("older events", |r| r.has(&["a", "b", "c", "d"])).await;
+        assert_eq!(lists(&server), 1 + 5);
+        assert!((12..90).contains(&restored.elapsed().as_secs()), "{:?}", restored.elapsed());
+        server.delete("a");
+        run.until("newer events of the older line", |r| r.has(&["b", "c", "d"])).await;
+        assert_eq!(lists(&server), 1 + 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lags_for_a_moment_changes_nothing() {
+    let server = server_with(Behaviour::default(), &["a", "b"]);
     let run = Run::synced(&server).await;
-    server.restore_backup(50);
-    server.put("d", "u1", "");
-    run.until("older events", |r| r.has(&["a", "b", "c", "d"])).await;
-    assert_eq!(server.count("sendInitialEvents"), 2);
-    server.delete("a");
-    run.until("newer events of the older line", |r| r.has(&["b", "c", "d"])).await;
-    assert_eq!(server.count("sendInitialEvents"), 2);
+    server.advance(20);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    run.take_log();
+    // Another server answers, which has not seen b yet, nor the last writes; then it has.
+    server.restore_backup(101);
+    server.forget("b");
+    server.compact_ahead();
+    server.cut();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(server.count("sendInitialEvents") > 1 && run.has(&["a", "b"]));
+    server.restore_backup(150);
+    server.put("b", "u1", "");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(run.take_log(), ["~b/u1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ignores_the_wish_for_a_list_is_read_in_pages() {
+    let server = server_with(Behaviour { no_end: true, bookmarks: 10, ..Behaviour::default() }, &["a"]);
+    let run = Run::synced(&server).await;
+    assert!(run.has(&["a"]));
+    assert_eq!((server.count("sendInitialEvents"), server.count("limit=500")), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]

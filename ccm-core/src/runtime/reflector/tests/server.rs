@@ -148,6 +148,11 @@ impl Server {
         self.0.lock().compacted = u64::MAX;
     }
 
+    /// Does not have the object, and never had.
+    pub(crate) fn forget(&self, name: &str) {
+        self.0.lock().objects.remove(name);
+    }
+
     /// Moves the resource version on, as writes to other kinds do.
     pub(crate) fn advance(&self, by: u64) {
         self.0.lock().version += by;
