@@ -314,6 +314,10 @@ impl Server {
         if from < store.compacted && !store.behaviour.late_410 {
             return plain(410, &expired);
         }
+        if from > store.version {
+            let message = format!("Timeout: Too large resource version: {from}, current: {}", store.version);
+            return plain(504, &failure(504, "Timeout", &message));
+        }
         let (feed, lines) = mpsc::unbounded_channel();
         if from < store.compacted {
             let _ = feed.send(Line::Event("ERROR", expired));
