@@ -232,21 +232,23 @@ async fn watches_end_after_five_to_ten_minutes_and_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_closes_every_watch_at_once_is_asked_ever_more_slowly() {
-    let server = server_with(Behaviour::default(), &["a"]);
-    let _run = Run::synced(&server).await;
-    server.behave(|b| b.closes_watches = true);
-    server.cut();
-    tokio::time::sleep(Duration::from_secs(600)).await;
-    let watches = server.count("watch=true");
-    assert!((10..=40).contains(&watches), "{watches}");
+async fn a_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly() {
+    for breaks in [false, true] {
+        let server = server_with(Behaviour::default(), &["a"]);
+        let _run = Run::synced(&server).await;
+        server.behave(|b| (b.closes_watches, b.breaks_watches) = (!breaks, breaks));
+        server.cut();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let watches = server.count("watch=true");
+        assert!((10..=40).contains(&watches), "{watches}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_410_to_everything_is_not_flooded() {
+async fn a_server_that_answers_410_to_every_watch_is_not_flooded() {
     let server = server_with(Behaviour { streaming: false, ..Behaviour::default() }, &["a"]);
     let _run = Run::synced(&server).await;
-    server.compact_ahead();
+    server.behave(|b| b.expires_watches = true);
     server.cut();
     tokio::time::sleep(Duration::from_secs(600)).await;
     let lists = server.count("limit=500");

@@ -43,6 +43,10 @@ pub(crate) struct Behaviour {
     pub answers: Option<(u16, Value)>,
     /// Watches are accepted and then closed without a word.
     pub closes_watches: bool,
+    /// Watches are accepted and then break.
+    pub breaks_watches: bool,
+    /// Every position is too old for a watch, however new.
+    pub expires_watches: bool,
     /// A continue token expires with the next write.
     pub write_between_pages: bool,
     /// 410 comes as an event in a watch that was accepted.
@@ -60,6 +64,8 @@ impl Default for Behaviour {
             hangs: false,
             answers: None,
             closes_watches: false,
+            breaks_watches: false,
+            expires_watches: false,
             write_between_pages: false,
             late_410: false,
             no_end: false,
@@ -143,11 +149,6 @@ impl Server {
         store.history.clear();
     }
 
-    /// Forgets what has not even happened: every watch is too old.
-    pub(crate) fn compact_ahead(&self) {
-        self.0.lock().compacted = u64::MAX;
-    }
-
     /// Does not have the object, and never had.
     pub(crate) fn forget(&self, name: &str) {
         self.0.lock().objects.remove(name);
@@ -207,6 +208,8 @@ impl Server {
         let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         let behaviour = {
             let mut store = self.0.lock();
+            // A client that never pauses would hold up virtual time for ever.
+            assert!(store.requests.len() < 2000, "flooded");
             store.requests.push((format!("{} {path} [{agent}] {accept}", parts.method), Instant::now()));
             store.behaviour.clone()
         };
@@ -311,7 +314,8 @@ impl Server {
         }
         let from: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(store.version);
         let expired = failure(410, "Expired", &format!("too old resource version: {from} ({})", store.compacted));
-        if from < store.compacted && !store.behaviour.late_410 {
+        let expires = store.behaviour.expires_watches && !initial;
+        if expires || from < store.compacted && !store.behaviour.late_410 {
             return plain(410, &expired);
         }
         if from > store.version {
@@ -334,7 +338,9 @@ impl Server {
                 let _ = feed.send(Line::Event(kind, object.clone()));
             }
         }
-        if !store.behaviour.closes_watches {
+        if store.behaviour.breaks_watches {
+            let _ = feed.send(Line::Cut);
+        } else if !store.behaviour.closes_watches {
             store.watches.push(feed);
         }
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).unwrap_or(1800);
