@@ -170,3 +170,36 @@ async fn a_call_that_hangs_ends_as_a_failure_worth_a_retry() {
     assert_eq!(coalescer.describe(query("a")).await.unwrap_err().kind(), ErrorKind::Transient);
     assert!(begin.elapsed() < CALL_TIMEOUT * 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_questions_fills_batches() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, _driver) = start(&cloud);
+    let ask = |i: u64| {
+        let coalescer = coalescer.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5 * i)).await;
+            coalescer.describe(query(&format!("n{i}"))).await
+        }
+    };
+    let answers = futures::future::join_all((0..30).map(ask)).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_question_waits_longer_than_ten_windows() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, _driver) = start(&cloud);
+    let begin = Instant::now();
+    let slow_stream = futures::future::join_all((0..40).map(|i| {
+        let coalescer = coalescer.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(9) * i).await;
+            coalescer.describe(query("same")).await
+        }
+    }));
+    let (first, _) =
+        tokio::join!(async { coalescer.describe(query("first")).await.map(|_| begin.elapsed()) }, slow_stream);
+    assert!(first.unwrap() <= Duration::from_millis(100 + 100 + 10));
+}

@@ -14,6 +14,9 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
+/// Longest delay of a key; keeps the sum of clock and delay in range whatever a server answers.
+const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Keys waiting to be worked on. Clones share one queue.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
@@ -80,7 +83,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         if delay.is_zero() {
             return self.add(key);
         }
-        let at = Instant::now() + delay;
+        let at = Instant::now() + delay.min(MAX_DELAY);
         let mut state = self.inner.state.lock();
         if state.due.get(&key).is_some_and(|known| *known <= at) {
             return;
