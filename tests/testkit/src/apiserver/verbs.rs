@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::dispatch::Call;
 use super::negotiate::{self, Encoder};
 use super::patch::{self, Patch};
+use super::protobuf;
 use super::request::RequestInfo;
 use super::resources::{self, ResourceDef};
 use super::respond::json;
@@ -185,8 +186,11 @@ fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {
 
 fn parse_body(call: &Call) -> Result<Value, ApiError> {
     let media = call.header(&header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    if media == protobuf::MEDIA_TYPE {
+        return protobuf::decode(call.body()?).map_err(|e| ApiError::bad_request(e.to_string()));
+    }
     if !["", "application/json", "*/*"].contains(&media) {
-        return Err(ApiError::unsupported_media_type("application/json"));
+        return Err(ApiError::unsupported_media_type(&format!("application/json, {}", protobuf::MEDIA_TYPE)));
     }
     serde_json::from_slice(call.body()?)
         .map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
