@@ -245,5 +245,11 @@ async fn put_creates_a_lease_and_type_errors_are_refused() {
     assert_eq!(code, 400);
     let strict = "/api/v1/nodes?fieldValidation=Strict";
     let (code, body) = send(&server, "POST", strict, &[], json!({"metadata": {"name": "x"}, "sepc": {}})).await;
-    assert_eq!((code, &body["message"]), (400, &json!("strict decoding error: unknown field \"sepc\"")));
+    assert_eq!(
+        (code, &body["message"]),
+        (
+            400,
+            &json!("Node in version \"v1\" cannot be handled as a Node: strict decoding error: unknown field \"sepc\"")
+        )
+    );
 }
