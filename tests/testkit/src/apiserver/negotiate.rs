@@ -36,7 +36,8 @@ pub(crate) fn choose(accept: &str, info: &RequestInfo) -> Result<Form, ApiError>
     let mut clauses: Vec<(f32, &str)> = accept.split(',').map(|c| (quality(c), c.trim())).collect();
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let form = clauses.into_iter().find_map(|(_, clause)| form(clause));
-    match form.ok_or_else(|| ApiError::not_acceptable(PRODUCED))? {
+    let conversion = accept.split(',').any(|clause| parameter(clause, "as").is_some());
+    match form.ok_or_else(|| ApiError::not_acceptable(PRODUCED, conversion))? {
         Form::Table(_) => {
             IncludeObject::parse(info.query("includeObject")).map(Form::Table).map_err(ApiError::bad_request)
         }

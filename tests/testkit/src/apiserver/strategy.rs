@@ -31,10 +31,47 @@ fn counts_generations(def: &ResourceDef) -> bool {
     matches!(def.plural, "endpointslices" | "pods")
 }
 
+/// Taint that the real server's TaintNodesByCondition admission puts on every new node, because no condition is known yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Does what admission does to a new node.
+pub(crate) fn taint_new_node(def: &ResourceDef, object: &mut Value) {
+    if def.plural != "nodes" {
+        return;
+    }
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});
+    match &mut object["spec"]["taints"] {
+        Value::Array(taints) => {
+            if !taints.iter().any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule") {
+                taints.push(taint);
+            }
+        }
+        none => *none = json!([taint]),
+    }
+}
+
+/// Times that the API's types cannot leave out: absent is null.
+fn show_unset_times(def: &ResourceDef, object: &mut Value) {
+    if def.plural != "nodes" {
+        return;
+    }
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        if let Some(condition) = condition.as_object_mut() {
+            condition.entry("lastHeartbeatTime").or_insert(Value::Null);
+            condition.entry("lastTransitionTime").or_insert(Value::Null);
+        }
+    }
+}
+
 /// Clears what a client cannot set at creation and fills in defaults.
 pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
     prune(def, object);
     defaulting::default(def, object);
+    show_unset_times(def, object);
     if matches!(def.plural, "services" | "pods") {
         object["status"] =
             if def.plural == "services" { json!({"loadBalancer": {}}) } else { json!({"phase": "Pending"}) };
@@ -62,8 +99,9 @@ pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Valu
             keep(before, object, "spec");
         }
     }
-    defaulting::default(def, object);
     prune(def, object);
+    defaulting::default(def, object);
+    show_unset_times(def, object);
     if def.plural == "services" && subresource.is_empty() {
         defaulting::drop_type_dependent_fields(before, object);
     }

@@ -17,7 +17,7 @@ use super::request::RequestInfo;
 use super::resources::{self, ResourceDef};
 use super::respond::json;
 use super::schema;
-use super::status::ApiError;
+use super::status::{ApiError, FieldError};
 use super::strategy;
 use super::watch::{Watch, WatchSettings};
 use super::write::{self, Context, DeleteOptions, Deleted, Written};
@@ -59,6 +59,7 @@ impl ApiServer {
             name: &info.name,
             dry_run: info.dry_run(),
             clock: self.clock(),
+            taint_new_nodes: self.shared.options.taint_new_nodes,
         }
     }
 
@@ -146,6 +147,21 @@ impl ApiServer {
             // A namespace cannot be refused by an empty store.
             let _ = self.seed(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         }
+        self.create_kubernetes_service();
+    }
+
+    /// The service through which pods reach the API, which every cluster has.
+    pub(super) fn create_kubernetes_service(&self) {
+        let Some(ip) = self.shared.options.service_ranges.first().and_then(|r| r.hosts().next()) else { return };
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "kubernetes", "namespace": "default",
+                "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"clusterIP": ip.to_string(),
+                "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+        });
+        // The first address of the range is free in an empty store.
+        let _ = self.seed(&service);
     }
 
     /// Creates an object without request, log, hooks or faults: the state a test starts from. Unlike a creation over
@@ -190,10 +206,14 @@ fn parse_body(call: &Call) -> Result<Value, ApiError> {
         return protobuf::decode(call.body()?).map_err(|e| ApiError::bad_request(e.to_string()));
     }
     if !["", "application/json", "*/*"].contains(&media) {
+        // Other types the real server lists are not read here, so they are not promised.
         return Err(ApiError::unsupported_media_type(&format!("application/json, {}", protobuf::MEDIA_TYPE)));
     }
-    serde_json::from_slice(call.body()?)
-        .map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+    serde_json::from_slice(call.body()?).map_err(|e| {
+        let kind = call.info.def.map_or("", |d| d.kind);
+        let head = format!("the object provided is unrecognized (must be of type {kind}): ");
+        ApiError::bad_request(format!("{head}couldn't get version/kind; json parse error: {e}"))
+    })
 }
 
 /// The body as an object of the kind, its types checked as decoding would.
@@ -208,7 +228,8 @@ fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError
         )));
     }
     if call.info.query("fieldValidation") == Some("Strict") && !checked.unknown_fields.is_empty() {
-        return Err(ApiError::bad_request(strict_error(&checked.unknown_fields)));
+        let head = format!("{kind} in version \"{}\" cannot be handled as a {kind}: ", def.version, kind = def.kind);
+        return Err(ApiError::bad_request(head + &strict_error(&checked.unknown_fields)));
     }
     Ok(object)
 }
@@ -227,9 +248,24 @@ fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
         let text = |v: &Value| v.as_str().map(str::to_owned);
         options.uid = text(&body["preconditions"]["uid"]);
         options.resource_version = text(&body["preconditions"]["resourceVersion"]);
+        check_propagation(&body)?;
         dry_run |= body["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
     }
     Ok((options, dry_run))
+}
+
+fn check_propagation(options: &Value) -> Result<(), ApiError> {
+    let policy = options["propagationPolicy"].as_str().unwrap_or("Background");
+    if ["Foreground", "Background", "Orphan"].contains(&policy) {
+        return Ok(());
+    }
+    let supported = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+    let error = FieldError {
+        reason: "FieldValueNotSupported".into(),
+        message: format!("Unsupported value: \"{policy}\": {supported}"),
+        field: "propagationPolicy".into(),
+    };
+    Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]))
 }
 
 fn success(def: &ResourceDef, name: &str, uid: &str) -> Bytes {

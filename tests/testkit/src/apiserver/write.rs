@@ -24,6 +24,8 @@ pub(crate) struct Context<'a> {
     pub name: &'a str,
     pub dry_run: bool,
     pub clock: &'a Clock,
+    /// Whether new nodes get the not-ready taint.
+    pub taint_new_nodes: bool,
 }
 
 /// Outcome of an update or create.
@@ -76,6 +78,9 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
         check_namespace(tx, cx, &name)?;
     }
     strategy::prepare_create(cx.def, &mut object);
+    if cx.taint_new_nodes {
+        strategy::taint_new_node(cx.def, &mut object);
+    }
     // Addresses and ports come before validation, which wants them; what is refused later has claimed nothing yet.
     strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
     let errors = strategy::errors(validation::validate_create(cx.def, &object));
@@ -97,7 +102,9 @@ pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
     ensure_namespace(cx, &mut object)?;
     let name = text(&object, "name").to_owned();
     if name.is_empty() {
-        return Err(ApiError::bad_request("name must be provided"));
+        let why =
+            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", cx.name);
+        return Err(ApiError::bad_request(why));
     }
     if name != cx.name {
         return Err(ApiError::bad_request(format!(
@@ -233,7 +240,8 @@ fn check_incarnation(cx: Context<'_>, old: &Object, object: &Value) -> Result<()
         }
     } else if version.parse() != Ok(old.version) {
         if version.parse::<u64>().is_err() {
-            return Err(ApiError::bad_request(format!("invalid resource version: {version}")));
+            let why = format!("strconv.ParseUint: parsing \"{version}\": invalid syntax");
+            return Err(ApiError::unclassified(&why));
         }
         return Err(ApiError::conflict(cx.def, cx.name));
     }
@@ -338,7 +346,12 @@ fn check_type(def: &ResourceDef, object: &mut Value) -> Result<(), ApiError> {
 
 fn ensure_namespace(cx: Context<'_>, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace").to_owned();
-    if given.is_empty() && cx.def.namespaced {
+    if !cx.def.namespaced {
+        // A namespace on a cluster-scoped object is dropped without a word.
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+    } else if given.is_empty() {
         object["metadata"]["namespace"] = json!(cx.namespace);
     } else if given != cx.namespace {
         return Err(ApiError::bad_request(

@@ -16,9 +16,13 @@ async fn the_answer_is_json_or_none() {
     ] {
         assert_eq!(send(&server, "GET", NODES, &[("accept", accept)], Value::Null).await.0, code, "{accept}");
     }
-    let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let headers = [("content-type", "application/yaml")];
     let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
     assert_eq!((code, &body["reason"]), (415, &json!("UnsupportedMediaType")));
+    // Protobuf is read, but this is none.
+    let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
+    assert_eq!((code, &body["reason"]), (400, &json!("BadRequest")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,5 +249,11 @@ async fn put_creates_a_lease_and_type_errors_are_refused() {
     assert_eq!(code, 400);
     let strict = "/api/v1/nodes?fieldValidation=Strict";
     let (code, body) = send(&server, "POST", strict, &[], json!({"metadata": {"name": "x"}, "sepc": {}})).await;
-    assert_eq!((code, &body["message"]), (400, &json!("strict decoding error: unknown field \"sepc\"")));
+    assert_eq!(
+        (code, &body["message"]),
+        (
+            400,
+            &json!("Node in version \"v1\" cannot be handled as a Node: strict decoding error: unknown field \"sepc\"")
+        )
+    );
 }
