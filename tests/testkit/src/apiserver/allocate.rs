@@ -143,11 +143,7 @@ impl Allocations {
             return;
         };
         if !self.ranges.iter().any(|r| r.contains(&address)) {
-            let ranges: Vec<_> = self.ranges.iter().map(ToString::to_string).collect();
-            let why = format!(
-                "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}",
-                ranges.join(", ")
-            );
+            let why = format!("failed to allocate IP {ip}: the provided network does not match the current range");
             errors.push(FieldError::invalid(field_list, &shown, &why));
         } else if self.ips.get(&address).is_some_and(|o| o != mine) {
             let why = format!("failed to allocate IP {ip}: provided IP is already allocated");

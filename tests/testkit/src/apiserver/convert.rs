@@ -30,7 +30,19 @@ pub(crate) fn is_converted(def: &ResourceDef) -> bool {
 
 /// From the stored form to the one `def` shows.
 pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
-    if is_converted(def) { rename(def, object, |(core, new)| (core, new)) } else { object }
+    if !is_converted(def) {
+        return object;
+    }
+    let mut object = rename(def, object, |(core, new)| (core, new));
+    if let Some(fields) = object.as_object_mut() {
+        // Only the older form shows these when they are empty.
+        for name in ["reportingController", "reportingInstance"] {
+            if fields.get(name).is_some_and(|v| v == "") {
+                fields.remove(name);
+            }
+        }
+    }
+    object
 }
 
 /// From the form `def` shows to the stored one.
