@@ -91,7 +91,7 @@ impl Encoder {
     pub(crate) fn object(&self, object: &Object) -> Bytes {
         match self.form {
             Form::Full if convert::is_converted(self.def) => Bytes::from(self.value(object).to_string()),
-            Form::Full => object.json().clone(),
+            Form::Full => object.json(),
             Form::Metadata => Bytes::from(partial(&object.value(), "PartialObjectMetadata").to_string()),
             Form::Table(include) => Bytes::from(self.table(&[self.value(object)], include).to_string()),
         }
@@ -167,7 +167,10 @@ impl Encoder {
             if at > 0 {
                 out.put_u8(b',');
             }
-            out.put(self.object(object));
+            match self.form {
+                Form::Full if !convert::is_converted(self.def) => out.put(object.item().clone()),
+                _ => out.put(self.object(object)),
+            }
         }
         out.put_slice(b"]}");
         out.freeze()

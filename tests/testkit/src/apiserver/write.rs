@@ -180,7 +180,7 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &Delete
     check_preconditions(cx, &old, options)?;
     let mut object = old.value();
     if cx.def.plural == "namespaces" {
-        return Ok(super::namespaces::delete(tx, cx, &old));
+        return super::namespaces::delete(tx, cx, &old);
     }
     if has_no_finalizers(cx.def, &object) {
         return Ok(Deleted::Gone(remove(tx, cx, &old, object)));
