@@ -257,6 +257,19 @@ pub(crate) fn carry(before: &Value, service: &mut Value) {
     }
 }
 
+/// Takes over the families a client left out of an update, before defaulting would choose them anew.
+pub(crate) fn carry_families(before: &Value, service: &mut Value) {
+    if text(before, "type") == "ExternalName" || text(service, "type") == "ExternalName" {
+        return;
+    }
+    for field in ["ipFamilies", "ipFamilyPolicy"] {
+        let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        if !spec.contains_key(field) && !before["spec"][field].is_null() {
+            spec.insert(field.into(), before["spec"][field].clone());
+        }
+    }
+}
+
 fn carry_ips(before: &Value, service: &mut Value) {
     if text(service, "clusterIP").is_empty() {
         service["spec"]["clusterIP"] = before["spec"]["clusterIP"].clone();

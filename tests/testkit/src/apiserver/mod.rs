@@ -28,6 +28,7 @@ mod namespaces;
 mod negotiate;
 mod object;
 mod patch;
+mod protobuf;
 mod prune;
 mod read;
 mod request;

@@ -34,6 +34,16 @@ impl Object {
     /// Takes over `value`, whose metadata must be complete but for the version, which is written here.
     pub(crate) fn new(def: &ResourceDef, mut value: Value, version: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(version.to_string());
+        Self::of(def, value, version)
+    }
+
+    /// What a dry run answers: a new object has no version.
+    pub(crate) fn unwritten(def: &ResourceDef, value: Value) -> Self {
+        let version = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
+        Self::of(def, value, version)
+    }
+
+    fn of(def: &ResourceDef, mut value: Value, version: u64) -> Self {
         let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let labels = value["metadata"]["labels"]
             .as_object()

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::allocate::carry;
+use super::allocate::{carry, carry_families};
 use super::prune::prune;
 use super::resources::ResourceDef;
 use super::status::FieldError;
@@ -89,6 +89,9 @@ pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
 /// annotations and finalizers change through both, as on the real server.
 pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Value, object: &mut Value) {
     prune(def, object);
+    if def.plural == "services" {
+        carry_families(before, object);
+    }
     // Before anything is kept: defaults follow from what the client sent, as decoding gives them on the real server.
     defaulting::default(def, object);
     show_unset_times(def, object);

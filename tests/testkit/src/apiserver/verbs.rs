@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::dispatch::Call;
 use super::negotiate::{self, Encoder};
 use super::patch::{self, Patch};
+use super::protobuf;
 use super::request::RequestInfo;
 use super::resources::{self, ResourceDef};
 use super::respond::json;
@@ -26,6 +27,7 @@ type Answer = Result<Response<Body>, ApiError>;
 
 impl ApiServer {
     pub(crate) fn serve_verb(&self, def: &'static ResourceDef, call: &Call) -> Answer {
+        check_dry_run(&call.info)?;
         let form = negotiate::choose(call.header(&header::ACCEPT), &call.info)?;
         let mut encoder = Encoder::new(def, form, self.clock().clone());
         let info = &call.info;
@@ -201,9 +203,12 @@ fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {
 
 fn parse_body(call: &Call) -> Result<Value, ApiError> {
     let media = call.header(&header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    if media == protobuf::MEDIA_TYPE {
+        return protobuf::decode(call.body()?).map_err(|e| ApiError::bad_request(e.to_string()));
+    }
     if !["", "application/json", "*/*"].contains(&media) {
         // Other types the real server lists are not read here, so they are not promised.
-        return Err(ApiError::unsupported_media_type("application/json"));
+        return Err(ApiError::unsupported_media_type(&format!("application/json, {}", protobuf::MEDIA_TYPE)));
     }
     serde_json::from_slice(call.body()?).map_err(|e| {
         let kind = call.info.def.map_or("", |d| d.kind);
@@ -248,6 +253,24 @@ fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
         dry_run |= body["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
     }
     Ok((options, dry_run))
+}
+
+/// Only `All` is a dry run.
+fn check_dry_run(info: &RequestInfo) -> Result<(), ApiError> {
+    let Some(asked) = info.query("dryRun").filter(|d| *d != "All") else { return Ok(()) };
+    let kind = match info.verb.as_str() {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        "delete" | "deletecollection" => "DeleteOptions",
+        _ => return Ok(()),
+    };
+    let error = FieldError {
+        reason: "FieldValueNotSupported".into(),
+        message: format!("Unsupported value: [\"{asked}\"]: supported values: \"All\""),
+        field: "dryRun".into(),
+    };
+    Err(ApiError::invalid("meta.k8s.io", kind, "", &[error]))
 }
 
 fn check_propagation(options: &Value) -> Result<(), ApiError> {
