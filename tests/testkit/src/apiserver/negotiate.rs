@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::clock::Clock;
 use super::convert;
+use super::defaulting;
 use super::object::Object;
 use super::request::RequestInfo;
 use super::resources::ResourceDef;
@@ -117,11 +118,19 @@ impl Encoder {
 
     /// A BOOKMARK event.
     pub(crate) fn bookmark(&mut self, version: u64, annotations: Value) -> Bytes {
-        let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": version.to_string()});
         if !annotations.is_null() {
             metadata["annotations"] = annotations;
         }
-        let object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
+        let mut object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
+        // What the type cannot leave out is there even in a bookmark.
+        match self.def.kind {
+            "Service" => {
+                object["spec"] = json!({});
+                object["status"] = json!({"loadBalancer": {}});
+            }
+            _ => defaulting::default(self.def, &mut object),
+        }
         let object = match self.form {
             Form::Full => object,
             Form::Metadata => partial(&object, "PartialObjectMetadata"),
