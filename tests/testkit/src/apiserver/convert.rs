@@ -33,16 +33,12 @@ pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
     if !is_converted(def) {
         return object;
     }
-    let mut object = rename(def, object, |(core, new)| (core, new));
-    if let Some(fields) = object.as_object_mut() {
-        // Only the older form shows these when they are empty.
-        for name in ["reportingController", "reportingInstance"] {
-            if fields.get(name).is_some_and(|v| v == "") {
-                fields.remove(name);
-            }
-        }
+    let mut shown = rename(def, object, |(core, new)| (core, new));
+    if let Some(map) = shown.as_object_mut() {
+        // Shown empty in the core group, left out here.
+        map.retain(|key, value| !(key.starts_with("reporting") && *value == ""));
     }
-    object
+    shown
 }
 
 /// From the form `def` shows to the stored one.

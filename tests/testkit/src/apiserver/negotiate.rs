@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::clock::Clock;
 use super::convert;
+use super::defaulting;
 use super::object::Object;
 use super::request::RequestInfo;
 use super::resources::ResourceDef;
@@ -91,7 +92,7 @@ impl Encoder {
     pub(crate) fn object(&self, object: &Object) -> Bytes {
         match self.form {
             Form::Full if convert::is_converted(self.def) => Bytes::from(self.value(object).to_string()),
-            Form::Full => object.json().clone(),
+            Form::Full => object.json(),
             Form::Metadata => Bytes::from(partial(&object.value(), "PartialObjectMetadata").to_string()),
             Form::Table(include) => Bytes::from(self.table(&[self.value(object)], include).to_string()),
         }
@@ -117,11 +118,19 @@ impl Encoder {
 
     /// A BOOKMARK event.
     pub(crate) fn bookmark(&mut self, version: u64, annotations: Value) -> Bytes {
-        let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": version.to_string()});
         if !annotations.is_null() {
             metadata["annotations"] = annotations;
         }
-        let object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
+        let mut object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
+        // What the type cannot leave out is there even in a bookmark.
+        match self.def.kind {
+            "Service" => {
+                object["spec"] = json!({});
+                object["status"] = json!({"loadBalancer": {}});
+            }
+            _ => defaulting::default(self.def, &mut object),
+        }
         let object = match self.form {
             Form::Full => object,
             Form::Metadata => partial(&object, "PartialObjectMetadata"),
@@ -167,7 +176,10 @@ impl Encoder {
             if at > 0 {
                 out.put_u8(b',');
             }
-            out.put(self.object(object));
+            match self.form {
+                Form::Full if !convert::is_converted(self.def) => out.put(object.item().clone()),
+                _ => out.put(self.object(object)),
+            }
         }
         out.put_slice(b"]}");
         out.freeze()

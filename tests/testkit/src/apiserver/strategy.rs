@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::allocate::{carry, carry_families};
 use super::prune::prune;
 use super::resources::ResourceDef;
 use super::status::FieldError;
@@ -87,6 +88,13 @@ pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
 /// Keeps what this path cannot change: the status on the main path; on `status`, the specification. Labels,
 /// annotations and finalizers change through both, as on the real server.
 pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Value, object: &mut Value) {
+    prune(def, object);
+    if def.plural == "services" {
+        carry_families(before, object);
+    }
+    // Before anything is kept: defaults follow from what the client sent, as decoding gives them on the real server.
+    defaulting::default(def, object);
+    show_unset_times(def, object);
     if subresource == "status" {
         keep(before, object, "spec");
     } else if def.has_status() {
@@ -99,13 +107,8 @@ pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Valu
             keep(before, object, "spec");
         }
     }
-    prune(def, object);
     if def.plural == "services" && subresource.is_empty() {
-        defaulting::normalize_cluster_ips(before, object);
-    }
-    defaulting::default(def, object);
-    show_unset_times(def, object);
-    if def.plural == "services" && subresource.is_empty() {
+        carry(before, object);
         defaulting::drop_type_dependent_fields(before, object);
     }
     if counts_generations(def) && subresource.is_empty() && differs(before, object) {

@@ -27,6 +27,7 @@ type Answer = Result<Response<Body>, ApiError>;
 
 impl ApiServer {
     pub(crate) fn serve_verb(&self, def: &'static ResourceDef, call: &Call) -> Answer {
+        check_dry_run(&call.info)?;
         let form = negotiate::choose(call.header(&header::ACCEPT), &call.info)?;
         let mut encoder = Encoder::new(def, form, self.clock().clone());
         let info = &call.info;
@@ -271,6 +272,24 @@ fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
         dry_run |= body["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
     }
     Ok((options, dry_run))
+}
+
+/// Only `All` is a dry run.
+fn check_dry_run(info: &RequestInfo) -> Result<(), ApiError> {
+    let Some(asked) = info.query("dryRun").filter(|d| *d != "All") else { return Ok(()) };
+    let kind = match info.verb.as_str() {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        "delete" | "deletecollection" => "DeleteOptions",
+        _ => return Ok(()),
+    };
+    let error = FieldError {
+        reason: "FieldValueNotSupported".into(),
+        message: format!("Unsupported value: [\"{asked}\"]: supported values: \"All\""),
+        field: "dryRun".into(),
+    };
+    Err(ApiError::invalid("meta.k8s.io", kind, "", &[error]))
 }
 
 fn check_propagation(options: &Value) -> Result<(), ApiError> {

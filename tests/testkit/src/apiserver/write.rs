@@ -53,12 +53,7 @@ impl Context<'_> {
     }
 
     fn store(&self, tx: &mut Transaction<'_>, value: Value) -> Arc<Object> {
-        if self.dry_run {
-            let version = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
-            Arc::new(Object::new(self.def, value, version))
-        } else {
-            tx.put(self.def, value)
-        }
+        if self.dry_run { Arc::new(Object::unwritten(self.def, value)) } else { tx.put(self.def, value) }
     }
 }
 
@@ -180,7 +175,7 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &Delete
     check_preconditions(cx, &old, options)?;
     let mut object = old.value();
     if cx.def.plural == "namespaces" {
-        return Ok(super::namespaces::delete(tx, cx, &old));
+        return super::namespaces::delete(tx, cx, &old);
     }
     if has_no_finalizers(cx.def, &object) {
         return Ok(Deleted::Gone(remove(tx, cx, &old, object)));

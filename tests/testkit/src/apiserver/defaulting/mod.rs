@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::resources::ResourceDef;
-pub use service::{drop_type_dependent_fields, normalize_cluster_ips};
+pub use service::drop_type_dependent_fields;
 
 type Fields = Map<String, Value>;
 

@@ -110,29 +110,6 @@ fn families(spec: &mut Fields) {
     }
 }
 
-/// Carries a change of the cluster IP by a client that knows only the singular field over to the plural one, as the
-/// real server does on update before anything else; validation then names what may not change.
-pub fn normalize_cluster_ips(old: &Value, new: &mut Value) {
-    let (Some(old_spec), Some(spec)) = (old.get("spec"), new.get_mut("spec").and_then(Value::as_object_mut)) else {
-        return;
-    };
-    let listed = |value: Option<&Value>| value.cloned().filter(|v| v.as_array().is_some_and(|ips| !ips.is_empty()));
-    let before = listed(old_spec.get("clusterIPs"));
-    let (was, is) = (text(old_spec, "clusterIP").to_owned(), own_text(spec, "clusterIP").to_owned());
-    if let (Some(ips), None) = (&before, listed(spec.get("clusterIPs")))
-        && was == is
-    {
-        spec.insert("clusterIPs".to_owned(), ips.clone());
-    }
-    if was != is && before == listed(spec.get("clusterIPs")) {
-        if is.is_empty() {
-            spec.remove("clusterIPs");
-        } else {
-            spec.insert("clusterIPs".to_owned(), json!([is]));
-        }
-    }
-}
-
 /// Clears what no longer applies when an update changes a service's type, unless the update changes that field too
 /// (validation then names it). Call it after defaulting and before validation, as the real server's strategy does;
 /// allocated values that go are the caller's to release.

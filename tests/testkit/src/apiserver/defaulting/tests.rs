@@ -84,21 +84,6 @@ fn cluster_ips_and_families_follow_the_cluster_ip() {
 }
 
 #[test]
-fn a_change_of_the_single_cluster_ip_reaches_the_list() {
-    let old = json!({"spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
-    let changed = |spec: Value| {
-        let mut new = Map::from_iter([("spec".to_owned(), spec)]).into();
-        normalize_cluster_ips(&old, &mut new);
-        new["spec"].get("clusterIPs").cloned()
-    };
-    let listed = |ip: &str| Some(json!([ip]));
-    assert_eq!(changed(json!({"clusterIP": "10.0.0.1"})), listed("10.0.0.1"));
-    assert_eq!(changed(json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.1"]})), listed("10.0.0.2"));
-    assert_eq!(changed(json!({"clusterIPs": ["10.0.0.1"]})), None);
-    assert_eq!(changed(json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.3"]})), listed("10.0.0.3"));
-}
-
-#[test]
 fn only_addresses_of_a_load_balancer_get_a_mode() {
     let ingress = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2", "ipMode": "Proxy"}, {"hostname": "lb.example"}]);
     let status = json!({"loadBalancer": {"ingress": ingress}});

@@ -16,13 +16,12 @@ async fn the_answer_is_json_or_none() {
     ] {
         assert_eq!(send(&server, "GET", NODES, &[("accept", accept)], Value::Null).await.0, code, "{accept}");
     }
-    let headers = [("content-type", "application/yaml")];
+    let headers = [("content-type", "application/cbor")];
     let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
     assert_eq!((code, &body["reason"]), (415, &json!("UnsupportedMediaType")));
-    // Protobuf is read, but this is none.
     let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
     let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
-    assert_eq!((code, &body["reason"]), (400, &json!("BadRequest")));
+    assert_eq!((code, &body["reason"]), (400, &json!("BadRequest")), "read, but this is none");
 }
 
 #[tokio::test(start_paused = true)]
