@@ -1,1 +1,19 @@
-//! Framework.
+//! A framework for Kubernetes cloud-controller-managers.
+//!
+//! A cloud implements [`provider::CloudProvider`]; the framework runs the controllers against it.
+//!
+//! - [`config`]: flags to a checked configuration;
+//! - [`provider`]: the traits a cloud implements, their types and errors;
+//! - [`k8s`]: Kubernetes strings and the narrow object types that are cached;
+//! - [`runtime`]: caches, queues, leader election, events;
+//! - [`telemetry`]: metrics and logging.
+
+#![deny(missing_docs)]
+
+pub mod app;
+pub mod config;
+pub mod controllers;
+pub mod k8s;
+pub mod provider;
+pub mod runtime;
+pub mod telemetry;

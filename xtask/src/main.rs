@@ -1,1 +1,83 @@
-fn main() {}
+//! The list of things one can do in this repository: `cargo xtask --help`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
+
+#[path = "../../tests/testkit/src/control_plane/assets.rs"]
+mod assets;
+mod bench;
+mod control_plane;
+mod licenses;
+mod process;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about = "The list of things one can do in this repository")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet; needs Go
+    ControlPlane,
+    /// Runs all tests, on a real control plane too when Go is there; further arguments go to `cargo test`
+    Test(test::Arguments),
+    /// Checks layering, lengths, machine paths and links; offline
+    Tidy,
+    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build; offline
+    Licenses,
+    /// Formats the code, or with `--check` fails when it is not formatted
+    Fmt {
+        /// Changes nothing
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measures node initialisation on a real control plane and prints tables; needs Go
+    Bench(bench::Arguments),
+    /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
+    Ci,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
+    match task {
+        Task::ControlPlane => control_plane::build(),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Tidy => tidy::run(),
+        Task::Licenses => licenses::run(),
+        Task::Fmt { check } => {
+            let mut fmt = process::cargo()?;
+            fmt.args(["fmt", "--all"]);
+            if check {
+                fmt.arg("--check");
+            }
+            process::run(&mut fmt)
+        }
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Ci => process::run(&mut Command::new(root()?.join(".ci/run"))),
+    }
+}
+
+/// The repository's root.
+fn root() -> anyhow::Result<PathBuf> {
+    // Cargo sets the variable when it runs us; the compiled-in value serves a binary started by hand.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map_or(PathBuf::from(env!("CARGO_MANIFEST_DIR")), Into::into);
+    manifest.parent().map(PathBuf::from).context("xtask lies in the repository's root")
+}

@@ -1,0 +1,145 @@
+//! Command-line arguments to uses of flags, by pflag's rules.
+//!
+//! No argument parser of the ecosystem has these rules (`_` for `-`, a value of a switch only after `=`, values that
+//! start with `-`, `-v2`, lists that add up over uses), so the arguments are read here; it is a short loop.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use super::ConfigError;
+use super::flags::Flag;
+
+/// One use of a flag on the command line.
+#[derive(Debug)]
+pub(super) struct Use<'a> {
+    pub(super) flag: &'a Flag,
+    pub(super) text: String,
+}
+
+/// What the arguments say, and what is wrong with them.
+#[derive(Debug, Default)]
+pub(super) struct Scan<'a> {
+    pub(super) uses: Vec<Use<'a>>,
+    pub(super) positional: Vec<String>,
+    pub(super) errors: Vec<ConfigError>,
+}
+
+/// Reads the arguments after the program's name.
+pub(super) fn scan<'a>(flags: impl Iterator<Item = &'a Flag> + Clone, args: Vec<OsString>) -> Scan<'a> {
+    let mut scanner = Scanner {
+        by_name: flags.clone().map(|flag| (flag.name, flag)).collect(),
+        by_letter: flags.filter_map(|flag| Some((flag.short?, flag))).collect(),
+        scan: Scan::default(),
+    };
+    let mut args = Arguments { rest: args.into_iter() };
+    while let Some(argument) = args.next() {
+        match argument {
+            Err(lossy) => scanner.scan.errors.push(ConfigError::NotUnicode { argument: lossy }),
+            Ok(text) if text == "--" => {
+                for rest in args.by_ref() {
+                    scanner.scan.positional.push(rest.unwrap_or_else(|lossy| lossy));
+                }
+            }
+            Ok(text) => match text.strip_prefix("--") {
+                Some(long) => scanner.long(long, &mut args),
+                None => match text.strip_prefix('-') {
+                    Some(letters) if !letters.is_empty() => scanner.letters(letters, &mut args),
+                    _ => scanner.scan.positional.push(text),
+                },
+            },
+        }
+    }
+    scanner.scan
+}
+
+/// The arguments that are left; one that is not UTF-8 comes as an error with its readable part.
+struct Arguments {
+    rest: std::vec::IntoIter<OsString>,
+}
+
+impl Iterator for Arguments {
+    type Item = Result<String, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.rest.next()?.into_string().map_err(|raw| raw.to_string_lossy().into_owned()))
+    }
+}
+
+impl Arguments {
+    /// Drops the next argument if it looks like the value of an unknown flag, which would else be reported as well.
+    fn skip_value(&mut self) {
+        if self.rest.as_slice().first().is_some_and(|next| !next.to_string_lossy().starts_with('-')) {
+            self.rest.next();
+        }
+    }
+}
+
+struct Scanner<'a> {
+    by_name: BTreeMap<&'static str, &'a Flag>,
+    by_letter: BTreeMap<char, &'a Flag>,
+    scan: Scan<'a>,
+}
+
+impl<'a> Scanner<'a> {
+    /// `--name`, `--name=value`, `--name value`; the two dashes are gone already.
+    fn long(&mut self, argument: &str, args: &mut Arguments) {
+        let (name, value) = match argument.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (argument, None),
+        };
+        if name.is_empty() || name.starts_with('-') {
+            self.scan.errors.push(ConfigError::BadSyntax { argument: format!("--{argument}") });
+            return;
+        }
+        let Some(flag) = self.by_name.get(name.replace('_', "-").as_str()).copied() else {
+            self.scan.errors.push(ConfigError::UnknownFlag { flag: format!("--{name}") });
+            if value.is_none() {
+                args.skip_value();
+            }
+            return;
+        };
+        match value.or_else(|| flag.slot.implied()) {
+            Some(value) => self.add(flag, value),
+            None => self.add_next(flag, args),
+        }
+    }
+
+    /// `-v`, `-v=2`, `-v2`, `-v 2`, and several letters in one argument; the dash is gone already.
+    fn letters(&mut self, argument: &str, args: &mut Arguments) {
+        let mut rest = argument;
+        while let Some(letter) = rest.chars().next() {
+            let after = &rest[letter.len_utf8()..];
+            let Some(flag) = self.by_letter.get(&letter).copied() else {
+                let flag = format!("-{letter}");
+                self.scan.errors.push(ConfigError::UnknownShorthand { flag, argument: format!("-{argument}") });
+                if !argument.contains('=') {
+                    args.skip_value();
+                }
+                return;
+            };
+            // As pflag: `-v=` alone hands over the equals sign itself, which no number is.
+            if let Some(value) = after.strip_prefix('=').filter(|value| !value.is_empty()) {
+                return self.add(flag, value);
+            }
+            match flag.slot.implied() {
+                Some(value) => self.add(flag, value),
+                None if after.is_empty() => return self.add_next(flag, args),
+                None => return self.add(flag, after),
+            }
+            rest = after;
+        }
+    }
+
+    fn add(&mut self, flag: &'a Flag, value: &str) {
+        self.scan.uses.push(Use { flag, text: value.to_owned() });
+    }
+
+    /// The value is the next argument, whatever it looks like.
+    fn add_next(&mut self, flag: &'a Flag, args: &mut Arguments) {
+        match args.next() {
+            Some(Ok(value)) => self.add(flag, &value),
+            Some(Err(lossy)) => self.scan.errors.push(ConfigError::NotUnicode { argument: lossy }),
+            None => self.scan.errors.push(ConfigError::MissingValue { flag: format!("--{}", flag.name) }),
+        }
+    }
+}

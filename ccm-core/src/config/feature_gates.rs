@@ -1,0 +1,243 @@
+//! Feature gates: those of a Go cloud-controller-manager at 1.37, so that a manifest that sets one still works.
+
+use std::collections::BTreeMap;
+
+use super::ConfigError;
+
+/// How far a feature has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// May change or go; off unless asked for.
+    Alpha,
+    /// Complete.
+    Beta,
+    /// Here to stay.
+    GeneralAvailability,
+    /// About to go.
+    Deprecated,
+}
+
+/// A feature gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gate {
+    /// Name, as in `--feature-gates`.
+    pub name: &'static str,
+    /// How far it has come.
+    pub stage: Stage,
+    /// Whether it is on when nobody says anything.
+    pub default: bool,
+    /// Whether it may only be set to its default.
+    pub locked: bool,
+    /// Whether setting it changes anything in this framework. The others are known because the Go program links the
+    /// API server's library, which registers them.
+    pub has_effect: bool,
+}
+
+/// Routes follow node changes instead of a timer.
+pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
+/// Additional labels of the cloud are refreshed with the addresses of a node. Proposed upstream for 1.38
+/// (kubernetes/kubernetes#141616).
+pub const ADDITIONAL_LABELS_RECONCILIATION: &str = "CloudNodeAdditionalLabelsReconciliation";
+/// Admission webhooks are served.
+pub const WEBHOOK: &str = "CloudControllerManagerWebhook";
+/// Logging flags of alpha quality may be set.
+pub const LOGGING_ALPHA_OPTIONS: &str = "LoggingAlphaOptions";
+
+const ALL_ALPHA: &str = "AllAlpha";
+const ALL_BETA: &str = "AllBeta";
+
+const fn gate(name: &'static str, stage: Stage, default: bool) -> Gate {
+    Gate { name, stage, default, locked: false, has_effect: false }
+}
+
+const fn alpha(name: &'static str) -> Gate {
+    gate(name, Stage::Alpha, false)
+}
+
+const fn beta(name: &'static str) -> Gate {
+    gate(name, Stage::Beta, true)
+}
+
+impl Gate {
+    const fn locked(mut self) -> Self {
+        self.locked = true;
+        self
+    }
+
+    const fn works(mut self) -> Self {
+        self.has_effect = true;
+        self
+    }
+}
+
+/// Every gate, sorted by name within its kind. To build what a gate asks for, add `.works()`.
+pub static GATES: &[Gate] = &[
+    // The cloud-controller-manager's own.
+    alpha(WATCH_BASED_ROUTES),
+    alpha(WEBHOOK),
+    alpha(ADDITIONAL_LABELS_RECONCILIATION).works(),
+    alpha("ControllerManagerReleaseLeaderElectionLockOnExit"),
+    // Logging and metrics.
+    beta("ContextualLogging"),
+    alpha(LOGGING_ALPHA_OPTIONS).works(),
+    beta("LoggingBetaOptions"),
+    beta("NativeHistograms"),
+    // Groups of gates.
+    alpha(ALL_ALPHA).works(),
+    gate(ALL_BETA, Stage::Beta, false).works(),
+    // The API server's.
+    alpha("APIServerWebhookAuthenticationToken"),
+    alpha("APIServingWithRoutine"),
+    alpha("CBORServingAndStorage"),
+    alpha("ConsistentListFromCacheSkipTimeoutFallback"),
+    alpha("ShardedListAndWatch"),
+    alpha("StorageVersionAPI"),
+    gate("CoordinatedLeaderElection", Stage::Beta, false),
+    beta("APIResponseCompression"),
+    beta("APIServerIdentity"),
+    beta("AllowParsingUserUIDFromCertAuth"),
+    beta("AllowUnsafeMalformedObjectDeletion"),
+    beta("ComponentFlagz"),
+    beta("ComponentStatusz"),
+    beta("ConcurrentWatchObjectDecode"),
+    beta("ConstrainedImpersonation"),
+    beta("DeclarativeValidationBeta"),
+    beta("DetectCacheInconsistency"),
+    beta("EtcdRangeStream"),
+    beta("ExcludeAdmissionWebhookVirtualResources"),
+    beta("ListFromCacheSnapshot"),
+    beta("ManifestBasedAdmissionControlConfig"),
+    beta("OpenAPIEnums"),
+    beta("RemoteRequestHeaderUID"),
+    beta("SizeBasedListCostEstimate"),
+    beta("StorageVersionHash"),
+    beta("StructuredAuthenticationConfigurationEgressSelector"),
+    beta("StructuredAuthenticationConfigurationJWKSMetrics"),
+    beta("TokenRequestServiceAccountUIDValidation"),
+    beta("UnauthenticatedHTTP2DOSMitigation"),
+    beta("UnknownVersionInteroperabilityProxy"),
+    beta("WatchList"),
+    beta("WatchListCompression"),
+    beta("WebhookRoundTripLoadBalancing"),
+    gate("DeclarativeValidation", Stage::GeneralAvailability, true).locked(),
+    gate("MutatingAdmissionPolicy", Stage::GeneralAvailability, true),
+    gate("WatchCacheInitializationPostStartHook", Stage::GeneralAvailability, true).locked(),
+    gate("AggregatedDiscoveryRemoveBetaType", Stage::Deprecated, true).locked(),
+    gate("DeclarativeValidationTakeover", Stage::Deprecated, false).locked(),
+    gate("KMSv1", Stage::Deprecated, false),
+    gate("SeparateCacheWatchRPC", Stage::Deprecated, false).locked(),
+];
+
+/// Which gates are open.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FeatureGates {
+    set: BTreeMap<&'static str, bool>,
+}
+
+impl FeatureGates {
+    /// Applies what `--feature-gates` says to the defaults. `AllAlpha` and `AllBeta` set each gate of their stage that
+    /// is not set by name.
+    ///
+    /// # Errors
+    ///
+    /// One for each gate that does not exist, and for each locked one that would leave its default.
+    pub(super) fn new(wanted: &BTreeMap<String, bool>) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Vec::new();
+        let mut set = BTreeMap::new();
+        for (name, &value) in wanted {
+            let reason = match GATES.iter().find(|gate| gate.name == name) {
+                None => "unrecognized feature gate".to_owned(),
+                Some(gate) if gate.locked && gate.default != value => {
+                    format!("cannot be set, the gate is locked to {}", gate.default)
+                }
+                Some(gate) => {
+                    set.insert(gate.name, value);
+                    continue;
+                }
+            };
+            errors.push(ConfigError::FeatureGate { name: name.clone(), value, reason });
+        }
+        for (group, stage) in [(ALL_ALPHA, Stage::Alpha), (ALL_BETA, Stage::Beta)] {
+            if let Some(&value) = set.get(group) {
+                for gate in GATES.iter().filter(|gate| gate.stage == stage) {
+                    set.entry(gate.name).or_insert(value);
+                }
+            }
+        }
+        if errors.is_empty() { Ok(Self { set }) } else { Err(errors) }
+    }
+
+    /// Whether a gate is open; one that does not exist is not.
+    pub fn is_enabled(&self, name: &str) -> bool {
+        let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
+        self.set.get(name).copied().unwrap_or_else(default)
+    }
+}
+
+/// Warnings about gates that were set to other than their default and change nothing here.
+pub(super) fn warnings(wanted: &BTreeMap<String, bool>) -> Vec<String> {
+    let idle = |name: &str, value: bool| {
+        GATES.iter().any(|gate| gate.name == name && gate.default != value && !gate.has_effect)
+    };
+    wanted
+        .iter()
+        .filter(|(name, value)| idle(name, **value))
+        .map(|(name, value)| format!("--feature-gates={name}={value} has no effect in this program"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gates(wanted: &[(&str, bool)]) -> Result<FeatureGates, Vec<ConfigError>> {
+        FeatureGates::new(&wanted.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+    }
+
+    #[test]
+    fn defaults_hold_until_set() {
+        let none = gates(&[]).unwrap();
+        for gate in GATES {
+            assert_eq!(none.is_enabled(gate.name), gate.default, "{}", gate.name);
+        }
+        assert!(!none.is_enabled("NoSuchGate"));
+        assert!(gates(&[(WEBHOOK, true)]).unwrap().is_enabled(WEBHOOK));
+        assert!(!gates(&[("WatchList", false)]).unwrap().is_enabled("WatchList"));
+    }
+
+    #[test]
+    fn groups_set_what_is_not_set_by_name() {
+        let set = gates(&[("AllAlpha", true), (WEBHOOK, false), ("AllBeta", false), ("WatchList", true)]).unwrap();
+        assert!(set.is_enabled(WATCH_BASED_ROUTES));
+        assert!(set.is_enabled(LOGGING_ALPHA_OPTIONS));
+        assert!(!set.is_enabled(WEBHOOK));
+        assert!(!set.is_enabled("ContextualLogging"));
+        assert!(set.is_enabled("WatchList"));
+        assert!(set.is_enabled("DeclarativeValidation"), "neither alpha nor beta");
+    }
+
+    #[test]
+    fn locked_and_unknown_gates_are_errors() {
+        for gate in GATES.iter().filter(|gate| gate.locked) {
+            assert!(gates(&[(gate.name, gate.default)]).is_ok(), "{}", gate.name);
+            let errors = gates(&[(gate.name, !gate.default)]).unwrap_err();
+            assert!(errors[0].to_string().contains(gate.name), "{errors:?}");
+        }
+        let errors = gates(&[("NoSuchGate", true), ("NorThis", false)]).unwrap_err();
+        assert_eq!(errors.len(), 2);
+        assert_eq!(errors[1].to_string(), "--feature-gates=NorThis=false: unrecognized feature gate");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for gate in GATES {
+            assert_eq!(GATES.iter().filter(|other| other.name == gate.name).count(), 1, "{}", gate.name);
+        }
+    }
+
+    #[test]
+    fn gates_without_effect_are_named_in_a_warning() {
+        let wanted = BTreeMap::from([("WatchList".to_owned(), false), ("KMSv1".to_owned(), false)]);
+        assert_eq!(warnings(&wanted), ["--feature-gates=WatchList=false has no effect in this program"]);
+    }
+}

@@ -1,0 +1,248 @@
+//! Flags of the cluster, of leader election and of the controllers.
+
+use super::Flag;
+use super::Group::{CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, ServiceLb};
+use crate::config::value::Slot::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
+
+const fn generic(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Generic, slot, default, help)
+}
+
+/// The cluster, the client, leader election, leader migration, debugging.
+pub(super) static GENERIC: &[Flag] = &[
+    generic("cloud-provider", Text(|c| &mut c.generic.cloud_provider), "", "Cloud provider. Must be set."),
+    generic("cloud-config", Path(|c| &mut c.generic.cloud_config), "", "Configuration file of the cloud provider."),
+    generic(
+        "cluster-name",
+        Text(|c| &mut c.generic.cluster_name),
+        "kubernetes",
+        "Name of the cluster, passed to load-balancer and route calls.",
+    ),
+    generic(
+        "cluster-cidr",
+        Networks(|c| &mut c.generic.cluster_cidrs),
+        "",
+        "Networks of the cluster's pods: one, or two of different families with a comma. Used by the route and node-IPAM controllers.",
+    )
+    .planned(),
+    generic(
+        "allocate-node-cidrs",
+        Bool(|c| &mut c.node_ipam.allocate_node_cidrs),
+        "false",
+        "Give each node networks for its pods.",
+    )
+    .planned(),
+    generic(
+        "cidr-allocator-type",
+        Text(|c| &mut c.node_ipam.allocator_type),
+        "RangeAllocator",
+        "How those networks are chosen.",
+    )
+    .planned(),
+    generic(
+        "configure-cloud-routes",
+        Bool(|c| &mut c.route.configure_cloud_routes),
+        "true",
+        "Make routes to the pods' networks in the cloud.",
+    ).planned(),
+    generic(
+        "route-reconciliation-period",
+        Duration(|c| &mut c.route.reconciliation_period),
+        "10s",
+        "Period of the comparison of routes with the cloud.",
+    )
+    .planned(),
+    generic(
+        "use-service-account-credentials",
+        Bool(|c| &mut c.generic.use_service_account_credentials),
+        "false",
+        "Let each controller use a ServiceAccount of its own.",
+    )
+    .planned(),
+    generic(
+        "allow-untagged-cloud",
+        Bool(|c| &mut c.generic.allow_untagged_cloud),
+        "false",
+        "Run without a cluster ID in the cloud's tags.",
+    )
+    .deprecated("a cluster ID will be required on cloud instances"),
+    generic(
+        "external-cloud-volume-plugin",
+        Text(|c| &mut c.generic.external_cloud_volume_plugin),
+        "",
+        "Volume plugin of the cloud.",
+    )
+    .without_effect("a cloud-controller-manager runs no volume controllers"),
+    generic("node-sync-period", Duration(|c| &mut c.generic.node_sync_period), "0s", "Period of a sync of nodes.")
+        .without_effect("node changes are watched")
+        .deprecated("it does nothing and will be removed"),
+    generic(
+        "controllers",
+        List(|c| &mut c.raw.controllers),
+        "*",
+        "Controllers to run: `*` for all that are on by default, `name` to add one, `-name` to leave one out. The first entry for a name decides.",
+    ),
+    generic(
+        "controller-start-interval",
+        Duration(|c| &mut c.generic.controller_start_interval),
+        "0s",
+        "Pause between the starts of two controllers.",
+    ).planned(),
+    generic(
+        "min-resync-period",
+        Duration(|c| &mut c.generic.min_resync_period),
+        "12h0m0s",
+        "Lower bound of the period after which every object is looked at again; the period is random up to twice this.",
+    ).planned(),
+    generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second."),
+    generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once."),
+    generic(
+        "kube-api-content-type",
+        Text(|c| &mut c.kube_client.content_type),
+        "application/vnd.kubernetes.protobuf",
+        "Content type of requests to the API server.",
+    )
+    .without_effect("each kind of request uses the encoding that costs least"),
+    generic(
+        "feature-gates",
+        Switches(|c| &mut c.raw.feature_gates),
+        "",
+        "Feature gates as `name=true` or `name=false`, with commas.",
+    ),
+    generic(
+        "leader-elect",
+        Bool(|c| &mut c.leader_election.enabled),
+        "true",
+        "Elect a leader before the controllers start. Needed when there is more than one replica.",
+    ),
+    generic(
+        "leader-elect-lease-duration",
+        Duration(|c| &mut c.leader_election.lease_duration),
+        "15s",
+        "Time after which others may take over a lease that is not renewed.",
+    ),
+    generic(
+        "leader-elect-renew-deadline",
+        Duration(|c| &mut c.leader_election.renew_deadline),
+        "10s",
+        "Time after which a leader that cannot renew gives up. Less than the lease duration.",
+    ),
+    generic(
+        "leader-elect-retry-period",
+        Duration(|c| &mut c.leader_election.retry_period),
+        "2s",
+        "Pause between two tries to get or renew the lease.",
+    ),
+    generic(
+        "leader-elect-resource-lock",
+        Text(|c| &mut c.raw.resource_lock),
+        "leases",
+        "Kind of object that holds the lock; only `leases`.",
+    ),
+    generic(
+        "leader-elect-resource-name",
+        Text(|c| &mut c.leader_election.resource_name),
+        "cloud-controller-manager",
+        "Name of that object.",
+    ),
+    generic(
+        "leader-elect-resource-namespace",
+        Text(|c| &mut c.leader_election.resource_namespace),
+        "kube-system",
+        "Namespace of that object.",
+    ),
+    Flag::new(
+        "enable-leader-migration",
+        LeaderMigration,
+        Bool(|c| &mut c.leader_migration.enabled),
+        "false",
+        "Let controllers move from one controller manager to another while both run.",
+    )
+    .planned(),
+    Flag::new(
+        "leader-migration-config",
+        LeaderMigration,
+        Path(|c| &mut c.leader_migration.config_file),
+        "",
+        "File that says which; without it the built-in list holds.",
+    )
+    .planned(),
+    Flag::new("profiling", Debugging, Bool(|c| &mut c.debugging.profiling), "true", "Serve profiles under /debug/pprof/.")
+        .planned(),
+    Flag::new(
+        "contention-profiling",
+        Debugging,
+        Bool(|c| &mut c.debugging.contention_profiling),
+        "false",
+        "Serve profiles of lock contention, too.",
+    )
+    .planned(),
+];
+
+/// The controllers' own flags, and the client's files.
+pub(super) static CONTROLLERS: &[Flag] = &[
+    Flag::new(
+        "concurrent-node-syncs",
+        CloudNode,
+        Int(|c| &mut c.raw.concurrent_node_syncs),
+        "1",
+        "Nodes initialised at the same time.",
+    ),
+    Flag::new(
+        "concurrent-node-status-updates",
+        CloudNode,
+        Int(|c| &mut c.raw.concurrent_node_status_updates),
+        "0",
+        "Node statuses updated at the same time; 0 stands for the value of --concurrent-node-syncs.",
+    ),
+    Flag::new(
+        "node-monitor-period",
+        CloudNodeLifecycle,
+        Duration(|c| &mut c.node_lifecycle.monitor_period),
+        "5s",
+        "Period of the check of nodes that are not ready.",
+    ),
+    Flag::new(
+        "concurrent-node-lifecycle-syncs",
+        CloudNodeLifecycle,
+        Int(|c| &mut c.raw.concurrent_node_lifecycle_syncs),
+        "1",
+        "Nodes checked at the same time.",
+    ),
+    Flag::new(
+        "node-deletion-safety",
+        CloudNodeLifecycle,
+        Choice(|c| &mut c.node_lifecycle.deletion_safety),
+        "strict",
+        "Proof needed before a Node is deleted: `strict` asks twice and checks the question on nodes that live; `upstream` deletes on the cloud's first \"not found\", as the Go framework does.",
+    ),
+    Flag::new(
+        "concurrent-service-syncs",
+        ServiceLb,
+        Int(|c| &mut c.raw.concurrent_service_syncs),
+        "1",
+        "Services handled at the same time.",
+    )
+    .planned(),
+    Flag::new(
+        "node-status-update-frequency",
+        Misc,
+        Duration(|c| &mut c.node.status_update_frequency),
+        "5m0s",
+        "Period of the update of node addresses.",
+    ),
+    Flag::new(
+        "kubeconfig",
+        Misc,
+        Path(|c| &mut c.kube_client.kubeconfig),
+        "",
+        "kubeconfig with the API server and the credentials. Without it and --master, the pod's service account is used.",
+    ),
+    Flag::new(
+        "master",
+        Misc,
+        Text(|c| &mut c.kube_client.master),
+        "",
+        "Address of the API server; wins over the kubeconfig's.",
+    ),
+];

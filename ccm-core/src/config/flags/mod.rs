@@ -1,0 +1,163 @@
+//! The one table of flags. Parsing, help, the reference page, the warnings and the test of defaults are made from it.
+//!
+//! To build what a flag asks for, remove its `.planned()`: the warning, the help text and the reference page follow
+//! (the last by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`).
+
+mod framework;
+mod process;
+mod serving;
+
+use std::fmt;
+
+use super::Product;
+use super::value::Slot;
+
+/// A flag: its name, where its value goes, and what people need to know.
+#[derive(Clone, Copy)]
+pub struct Flag {
+    pub(super) name: &'static str,
+    pub(super) short: Option<char>,
+    pub(super) group: Group,
+    pub(super) slot: Slot,
+    pub(super) default: &'static str,
+    pub(super) help: &'static str,
+    pub(super) support: Support,
+    pub(super) deprecated: Option<&'static str>,
+}
+
+impl fmt::Debug for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flag").field("name", &self.name).field("default", &self.default).finish_non_exhaustive()
+    }
+}
+
+impl Flag {
+    const fn new(name: &'static str, group: Group, slot: Slot, default: &'static str, help: &'static str) -> Self {
+        Self { name, short: None, group, slot, default, help, support: Support::Built, deprecated: None }
+    }
+
+    /// A flag of a provider's own with a value. Its text is found in [`Config::extra`](super::Config::extra).
+    #[must_use]
+    pub const fn provider(name: &'static str, default: &'static str, help: &'static str) -> Self {
+        Self::new(name, Group::Provider, Slot::Extra { switch: false }, default, help)
+    }
+
+    /// A flag of a provider's own that is on or off, off by default: `true` or `false` in
+    /// [`Config::extra`](super::Config::extra).
+    #[must_use]
+    pub const fn provider_switch(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, Group::Provider, Slot::Extra { switch: true }, "false", help)
+    }
+
+    const fn short(mut self, letter: char) -> Self {
+        self.short = Some(letter);
+        self
+    }
+
+    /// What it asks for is not built yet.
+    const fn planned(mut self) -> Self {
+        self.support = Support::Planned;
+        self
+    }
+
+    /// It never will do anything, and why.
+    const fn without_effect(mut self, why: &'static str) -> Self {
+        self.support = Support::NoEffect(why);
+        self
+    }
+
+    const fn deprecated(mut self, advice: &'static str) -> Self {
+        self.deprecated = Some(advice);
+        self
+    }
+
+    /// Name without dashes in front.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// Whether setting a flag changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Support {
+    /// Yes.
+    Built,
+    /// Not yet: accepted and kept.
+    Planned,
+    /// Never, and why.
+    NoEffect(&'static str),
+}
+
+/// Groups of flags, in the order in which help shows them. Names are upstream's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Group {
+    Generic,
+    LeaderMigration,
+    Debugging,
+    CloudNode,
+    CloudNodeLifecycle,
+    ServiceLb,
+    SecureServing,
+    Authentication,
+    Authorization,
+    Webhook,
+    WebhookServing,
+    Provider,
+    Misc,
+    Global,
+}
+
+impl Group {
+    pub(super) const ALL: [Self; 14] = [
+        Self::Generic,
+        Self::LeaderMigration,
+        Self::Debugging,
+        Self::CloudNode,
+        Self::CloudNodeLifecycle,
+        Self::ServiceLb,
+        Self::SecureServing,
+        Self::Authentication,
+        Self::Authorization,
+        Self::Webhook,
+        Self::WebhookServing,
+        Self::Provider,
+        Self::Misc,
+        Self::Global,
+    ];
+
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Generic => "Generic",
+            Self::LeaderMigration => "Leader-migration",
+            Self::Debugging => "Debugging",
+            Self::CloudNode => "Cloud-node-controller",
+            Self::CloudNodeLifecycle => "Cloud-node-lifecycle-controller",
+            Self::ServiceLb => "Service-lb-controller",
+            Self::SecureServing => "Secure serving",
+            Self::Authentication => "Authentication",
+            Self::Authorization => "Authorization",
+            Self::Webhook => "Webhook",
+            Self::WebhookServing => "Webhook serving",
+            Self::Provider => "Provider",
+            Self::Misc => "Misc",
+            Self::Global => "Global",
+        }
+    }
+}
+
+/// Every flag of a product: the framework's, then the provider's own.
+pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + Clone + 'a {
+    framework()
+        .map(|flag| -> &'a Flag { flag })
+        .chain(product.extra_flags.iter().filter(|extra| framework().all(|own| own.name != extra.name)))
+}
+
+fn framework() -> impl Iterator<Item = &'static Flag> + Clone {
+    framework::GENERIC
+        .iter()
+        .chain(framework::CONTROLLERS)
+        .chain(serving::SECURE_SERVING)
+        .chain(serving::DELEGATED_AUTH)
+        .chain(serving::WEBHOOK)
+        .chain(process::FLAGS)
+}

@@ -1,0 +1,71 @@
+//! Flags of any Kubernetes program: version, help, logs.
+
+use super::Flag;
+use super::Group::Global;
+use crate::config::value::Slot::{self, Bool, Choice, Duration, Int, Text, Version};
+
+const fn global(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Global, slot, default, help)
+}
+
+const UNBUFFERED: &str = "logs go to one stream, unbuffered";
+
+/// Version, help and logs.
+pub(super) static FLAGS: &[Flag] = &[
+    global("help", Bool(|c| &mut c.raw.help), "false", "Print this help and exit.").short('h'),
+    global(
+        "version",
+        Version(|c| &mut c.raw.version),
+        "false",
+        "`--version` and `--version=raw` print the version and exit; `--version=vX.Y.Z...` runs and reports that version.",
+    ),
+    global(
+        "v",
+        Int(|c| &mut c.raw.verbosity),
+        "0",
+        "Verbosity of logs: 0 to 3 info, 4 and 5 debug, 6 and above trace.",
+    )
+    .short('v'),
+    global(
+        "vmodule",
+        Text(|c| &mut c.raw.vmodule),
+        "",
+        "Verbosity of single source files or modules, as `pattern=N` with commas; `*` and `?` match as in file names. Text format only.",
+    ),
+    global(
+        "log-flush-frequency",
+        Duration(|c| &mut c.logging.flush_frequency),
+        "5s",
+        "Longest time between log flushes.",
+    )
+    .without_effect(UNBUFFERED),
+    global("logging-format", Choice(|c| &mut c.logging.format), "text", "Format of logs: `text` or `json`."),
+    global(
+        "log-text-split-stream",
+        Bool(|c| &mut c.logging.text.split_stream),
+        "false",
+        "Errors to stderr, the rest to stdout. Needs the gate LoggingAlphaOptions.",
+    )
+    .without_effect(UNBUFFERED),
+    global(
+        "log-text-info-buffer-size",
+        Text(|c| &mut c.logging.text.info_buffer_size),
+        "0",
+        "Buffer of the second stream. Needs the gate LoggingAlphaOptions.",
+    )
+    .without_effect(UNBUFFERED),
+    global(
+        "log-json-split-stream",
+        Bool(|c| &mut c.logging.json.split_stream),
+        "false",
+        "Errors to stderr, the rest to stdout. Needs the gate LoggingAlphaOptions.",
+    )
+    .without_effect(UNBUFFERED),
+    global(
+        "log-json-info-buffer-size",
+        Text(|c| &mut c.logging.json.info_buffer_size),
+        "0",
+        "Buffer of the second stream. Needs the gate LoggingAlphaOptions.",
+    )
+    .without_effect(UNBUFFERED),
+];

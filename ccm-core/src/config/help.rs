@@ -1,0 +1,150 @@
+//! Texts made from the table of flags: help, version, the reference page.
+
+use std::fmt::Write as _;
+
+use super::Product;
+use super::flags::{self, Flag, Group, Support};
+
+/// Columns after which help texts break.
+const WIDTH: usize = 110;
+const INDENT: &str = "                ";
+
+/// The text of `--help`, by upstream's groups.
+pub(super) fn help(product: &Product) -> String {
+    let mut text = format!(
+        "{} runs the controllers that join a Kubernetes cluster to its cloud.\n\nUsage:\n  {} [flags]\n",
+        product.binary, product.binary
+    );
+    for group in Group::ALL {
+        let flags = sorted(product, group);
+        if flags.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n{} flags:\n\n", group.title());
+        for flag in flags {
+            help_entry(&mut text, flag);
+        }
+    }
+    text
+}
+
+fn sorted(product: &Product, group: Group) -> Vec<&Flag> {
+    let mut flags: Vec<&Flag> = flags::all(product).filter(|flag| flag.group == group).collect();
+    flags.sort_by_key(|flag| flag.name);
+    flags
+}
+
+fn help_entry(text: &mut String, flag: &Flag) {
+    let short = flag.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+    let separator =
+        if flag.slot.type_name().is_empty() || flag.slot.type_name().starts_with("version") { "" } else { " " };
+    let type_name = flag.slot.type_name().trim_start_matches("version");
+    let _ = writeln!(text, "  {short}--{}{separator}{type_name}", flag.name);
+    let mut words = flag.help.to_owned();
+    if !matches!(flag.default, "" | "false" | "0" | "0s") {
+        let _ = write!(words, " (default {})", flag.default);
+    }
+    if let Some(note) = note(flag) {
+        let _ = write!(words, " ({note})");
+    }
+    wrap(text, &words);
+}
+
+/// What to know about a flag that does not do its work, or soon will not.
+fn note(flag: &Flag) -> Option<String> {
+    let support = match flag.support {
+        Support::Built => None,
+        Support::Planned => Some("not supported yet: accepted, no effect".to_owned()),
+        Support::NoEffect(why) => Some(format!("no effect: {why}")),
+    };
+    let deprecated = flag.deprecated.map(|advice| format!("DEPRECATED: {advice}"));
+    match (deprecated, support) {
+        (Some(deprecated), Some(support)) => Some(format!("{deprecated}; {support}")),
+        (deprecated, support) => deprecated.or(support),
+    }
+}
+
+fn wrap(text: &mut String, words: &str) {
+    let mut column = 0;
+    for word in words.split(' ') {
+        let length = word.chars().count();
+        if column == 0 {
+            text.push_str(INDENT);
+            column = INDENT.len();
+        } else if column + 1 + length > WIDTH {
+            text.push('\n');
+            text.push_str(INDENT);
+            column = INDENT.len();
+        } else {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text.push('\n');
+}
+
+/// The text of `--version`.
+pub(super) fn version(product: &Product) -> String {
+    format!("{} {}\n", product.binary, product.version)
+}
+
+/// The text of `--version=raw`.
+pub(super) fn raw_version(product: &Product) -> String {
+    format!(
+        "{} {}\ncommit: {}\nplatform: {}/{}\n",
+        product.binary,
+        product.version,
+        product.commit,
+        std::env::consts::OS,
+        std::env::consts::ARCH
+    )
+}
+
+/// The reference page, in Markdown.
+#[cfg(test)]
+pub(super) fn reference(product: &Product) -> String {
+    let mut page = String::from(
+        "# Flags\n\nGenerated from the table in `ccm-core/src/config/flags/`; refresh with \
+         `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.\n\n\
+         Names, defaults and syntax are those of Kubernetes' Go cloud-controller-managers, version 1.37. `-` and `_` in \
+         names mean the same. `--flag=value` and `--flag value` both work, except for switches (type bool), whose value \
+         needs the `=`. The last use of a flag wins; uses of lists add up. Durations are Go's (`1h2m3.5s`).\n\n\
+         A flag that is \"not yet\" supported is read and checked, and makes one warning at start if it is set to other \
+         than its default.\n",
+    );
+    for group in Group::ALL {
+        let flags = sorted(product, group);
+        if flags.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            page,
+            "\n## {}\n\n| Flag | Type | Default | Supported | Meaning |\n|---|---|---|---|---|\n",
+            group.title()
+        );
+        for flag in flags {
+            reference_row(&mut page, flag);
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+fn reference_row(page: &mut String, flag: &Flag) {
+    let short = flag.short.map(|letter| format!("`-{letter}`, ")).unwrap_or_default();
+    let kind = match flag.slot.type_name() {
+        "" => "bool",
+        other => other.trim_end_matches("[=true]"),
+    };
+    let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
+    let supported = match flag.support {
+        Support::Built => "yes".to_owned(),
+        Support::Planned => "not yet".to_owned(),
+        Support::NoEffect(why) => format!("no effect: {why}"),
+    };
+    let deprecated = flag.deprecated.map(|advice| format!(" *Deprecated: {advice}.*")).unwrap_or_default();
+    let _ =
+        writeln!(page, "| {short}`--{}` | {kind} | {default} | {supported} | {}{deprecated} |", flag.name, flag.help);
+}

@@ -1,0 +1,166 @@
+//! Command-line flags to a checked configuration.
+//!
+//! The flags are those of a Go cloud-controller-manager: same names, defaults and syntax, so that an existing manifest
+//! works with the image swapped. [`parse`] reads and checks them; it opens, resolves, prints and exits nothing.
+//!
+//! ```
+//! use ccm_core::config::{Invocation, Product, parse};
+//!
+//! let product = Product::new("ccm-example", "v1.2.3", &["example"]);
+//! match parse(&product, ["--cloud-provider=example", "--node_monitor_period", "10s"]) {
+//!     Ok(Invocation::Run(config)) => assert_eq!(config.node_lifecycle.monitor_period.as_secs(), 10),
+//!     Ok(Invocation::Help(text) | Invocation::Version(text)) => unreachable!("not asked for: {text}"),
+//!     Err(errors) => unreachable!("nothing is wrong: {errors}"),
+//! }
+//! ```
+
+mod args;
+pub mod client;
+pub mod controllers;
+mod duration;
+mod error;
+pub mod feature_gates;
+mod flags;
+mod help;
+mod types;
+mod validate;
+mod value;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+pub use controllers::{ControllerInfo, ControllerSelection};
+pub use error::{ConfigError, ConfigErrors};
+pub use feature_gates::FeatureGates;
+pub use flags::Flag;
+pub use types::*;
+
+/// The program that the flags are for.
+#[derive(Debug, Clone)]
+pub struct Product {
+    /// Name of the binary, as in help texts and user agents.
+    pub binary: &'static str,
+    /// Version, starting with `v`.
+    pub version: &'static str,
+    /// Source revision it was built from, or `unknown`.
+    pub commit: &'static str,
+    /// Cloud providers it has.
+    pub providers: &'static [&'static str],
+    /// Controllers it can run.
+    pub controllers: Vec<ControllerInfo>,
+    /// Admission webhooks it can serve.
+    pub webhooks: Vec<&'static str>,
+    /// The provider's own flags. A name that the framework has already is ignored here.
+    pub extra_flags: Vec<Flag>,
+}
+
+impl Product {
+    /// A product with the standard controllers, no webhooks and no flags of its own.
+    pub fn new(binary: &'static str, version: &'static str, providers: &'static [&'static str]) -> Self {
+        Self {
+            binary,
+            version,
+            commit: "unknown",
+            providers,
+            controllers: controllers::standard(),
+            webhooks: Vec::new(),
+            extra_flags: Vec::new(),
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Invocation {
+    /// To run.
+    Run(Box<Config>),
+    /// To print this help and exit with code 0.
+    Help(String),
+    /// To print this version and exit with code 0.
+    Version(String),
+}
+
+/// Reads a command line, without the program's name in front.
+///
+/// As with the Go program, mistakes in the syntax come before `--help`, and `--help` before `--version`; the values are
+/// checked against each other only when neither is asked for.
+///
+/// # Errors
+///
+/// Every mistake that can be found at once: first those of the syntax, and only if there are none, those of the checks.
+pub fn parse<I, A>(product: &Product, args: I) -> Result<Invocation, ConfigErrors>
+where
+    I: IntoIterator<Item = A>,
+    A: Into<OsString>,
+{
+    let args::Scan { uses, positional, mut errors } =
+        args::scan(flags::all(product), args.into_iter().map(Into::into).collect());
+    let mut config = defaults(product);
+    let mut used = BTreeSet::new();
+    for args::Use { flag, text } in uses {
+        if let Err(reason) = flag.slot.set(&mut config, flag.name, &text, used.insert(flag.name)) {
+            errors.push(ConfigError::InvalidValue { flag: flag.name, value: text, reason });
+        }
+    }
+    // The Go program lets empty arguments pass.
+    if positional.iter().any(|argument| !argument.is_empty()) {
+        errors.push(ConfigError::Positional { binary: product.binary, arguments: positional });
+    }
+    ConfigErrors::check(errors)?;
+    if config.raw.help {
+        return Ok(Invocation::Help(help::help(product)));
+    }
+    match &config.raw.version {
+        VersionRequest::Off => {}
+        VersionRequest::Print => return Ok(Invocation::Version(help::version(product))),
+        VersionRequest::Raw => return Ok(Invocation::Version(help::raw_version(product))),
+        VersionRequest::Report(version) => config.reported_version = Some(version.clone()),
+    }
+    validate::check(product, &mut config)?;
+    describe(product, &mut config, &used);
+    Ok(Invocation::Run(Box::new(config)))
+}
+
+/// A configuration with every flag at its default, not checked.
+fn defaults(product: &Product) -> Config {
+    let mut config = Config::blank();
+    for flag in flags::all(product) {
+        // Cannot fail for the framework's table: a test sets every default. A provider's own defaults are text, or the
+        // switch's `false`.
+        if flag.default.is_empty() && !matches!(flag.slot, value::Slot::Extra { .. }) {
+            continue;
+        }
+        let result = flag.slot.set(&mut config, flag.name, flag.default, true);
+        debug_assert_eq!(result, Ok(()), "default of --{}", flag.name);
+    }
+    config
+}
+
+/// Fills in the list of flags and the warnings.
+fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
+    let mut values = Vec::new();
+    let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
+    for flag in flags::all(product) {
+        let value = flag.slot.render(config, flag.name);
+        let changed = value != flag.default;
+        if changed {
+            warnings.extend(match flag.support {
+                flags::Support::Built => None,
+                flags::Support::Planned => {
+                    Some(format!("--{}={value} is not supported yet and has no effect", flag.name))
+                }
+                flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
+            });
+        }
+        if let Some(advice) = flag.deprecated.filter(|_| used.contains(flag.name)) {
+            warnings.push(format!("--{} is deprecated: {advice}", flag.name));
+        }
+        values.push(FlagValue { name: flag.name, value, changed });
+    }
+    values.sort_by_key(|value| value.name);
+    config.flags = values;
+    config.warnings = warnings;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! Where a flag's value goes and how its text is read: pflag's value types.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::duration;
+use super::types::{CertificatePair, Config, Setting, VersionRequest};
+
+/// The place of a flag's value in [`Config`], which also says of what type it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Slot {
+    /// On or off; the only type besides [`Slot::Version`] whose value may be left out.
+    Bool(fn(&mut Config) -> &mut bool),
+    /// A number of Go's `int32` and `int` flags.
+    Int(fn(&mut Config) -> &mut i32),
+    /// A number with a fraction.
+    Float(fn(&mut Config) -> &mut f32),
+    /// A Go duration.
+    Duration(fn(&mut Config) -> &mut Duration),
+    /// Free text.
+    Text(fn(&mut Config) -> &mut String),
+    /// A path; empty is `None`.
+    Path(fn(&mut Config) -> &mut Option<PathBuf>),
+    /// An IP address.
+    Ip(fn(&mut Config) -> &mut IpAddr),
+    /// Networks, separated by commas; given again, the last list wins as for any scalar.
+    Networks(fn(&mut Config) -> &mut Vec<IpNet>),
+    /// A list with commas (pflag's `StringSlice`): the first use replaces the default, further ones add.
+    List(fn(&mut Config) -> &mut Vec<String>),
+    /// A list of numbers with commas.
+    Numbers(fn(&mut Config) -> &mut Vec<i32>),
+    /// `name=bool` pairs with commas; uses add up.
+    Switches(fn(&mut Config) -> &mut BTreeMap<String, bool>),
+    /// `certificate,key[:names]`, one for each use.
+    Certificates(fn(&mut Config) -> &mut Vec<CertificatePair>),
+    /// A type of our own with few values.
+    Choice(fn(&mut Config) -> &mut dyn Setting),
+    /// `--version`: on, off, `raw`, or a version to report.
+    Version(fn(&mut Config) -> &mut VersionRequest),
+    /// A provider's own flag, kept as text under its name.
+    Extra {
+        /// Whether it is a switch, whose value may be left out.
+        switch: bool,
+    },
+}
+
+impl Slot {
+    /// The value meant when none is given, for the types that allow it (pflag's `NoOptDefVal`).
+    pub(crate) fn implied(self) -> Option<&'static str> {
+        match self {
+            Self::Bool(_) | Self::Version(_) | Self::Extra { switch: true } => Some("true"),
+            _ => None,
+        }
+    }
+
+    /// The type's name in help texts, as pflag prints it.
+    pub(crate) fn type_name(self) -> &'static str {
+        match self {
+            Self::Bool(_) | Self::Extra { switch: true } => "",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float32",
+            Self::Duration(_) => "duration",
+            Self::Text(_) | Self::Path(_) | Self::Networks(_) | Self::Choice(_) | Self::Extra { switch: false } => {
+                "string"
+            }
+            Self::Ip(_) => "ip",
+            Self::List(_) => "strings",
+            Self::Numbers(_) => "ints",
+            Self::Switches(_) => "mapStringBool",
+            Self::Certificates(_) => "namedCertKey",
+            Self::Version(_) => "version[=true]",
+        }
+    }
+
+    /// Reads one use of the flag. `first` is false when the flag was given before on this command line.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what is wrong with `text`; the caller knows the flag and adds both.
+    pub(crate) fn set(self, config: &mut Config, name: &'static str, text: &str, first: bool) -> Result<(), String> {
+        match self {
+            Self::Bool(field) => *field(config) = parse_bool(text)?,
+            Self::Int(field) => *field(config) = parse_int(text)?,
+            Self::Float(field) => *field(config) = parse_float(text)?,
+            Self::Duration(field) => *field(config) = duration::parse(text)?,
+            Self::Text(field) => text.clone_into(field(config)),
+            Self::Path(field) => *field(config) = (!text.is_empty()).then(|| PathBuf::from(text)),
+            Self::Ip(field) => {
+                *field(config) = text.trim().parse().map_err(|_| format!("failed to parse IP: {text:?}"))?;
+            }
+            Self::Networks(field) => *field(config) = parse_networks(text)?,
+            Self::List(field) => extend(field(config), parse_list(text)?, first),
+            Self::Numbers(field) => {
+                let numbers: Result<Vec<i32>, String> = parse_list(text)?.iter().map(|n| parse_int(n)).collect();
+                extend(field(config), numbers?, first);
+            }
+            Self::Switches(field) => {
+                let switches = parse_switches(text)?;
+                let field = field(config);
+                if first {
+                    field.clear();
+                }
+                field.extend(switches);
+            }
+            Self::Certificates(field) => extend(field(config), vec![parse_certificates(text)?], first),
+            Self::Choice(field) => field(config).assign(text)?,
+            Self::Version(field) => *field(config) = parse_version(text)?,
+            Self::Extra { switch } => {
+                let value = if switch { parse_bool(text)?.to_string() } else { text.to_owned() };
+                config.extra.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The present value as text, in the form the flag takes.
+    pub(crate) fn render(self, config: &mut Config, name: &str) -> String {
+        match self {
+            Self::Bool(field) => field(config).to_string(),
+            Self::Int(field) => field(config).to_string(),
+            Self::Float(field) => field(config).to_string(),
+            Self::Duration(field) => duration::format(*field(config)),
+            Self::Text(field) => field(config).clone(),
+            Self::Path(field) => field(config).as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            Self::Ip(field) => field(config).to_string(),
+            Self::Networks(field) => join(field(config)),
+            Self::List(field) => join(field(config).iter().map(|value| quote(value))),
+            Self::Numbers(field) => join(field(config)),
+            Self::Switches(field) => join(field(config).iter().map(|(gate, on)| format!("{gate}={on}"))),
+            Self::Certificates(field) => field(config).iter().map(ToString::to_string).collect::<Vec<_>>().join(";"),
+            Self::Choice(field) => field(config).text(),
+            Self::Version(field) => field(config).to_string(),
+            Self::Extra { .. } => config.extra.get(name).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+fn extend<T>(list: &mut Vec<T>, values: Vec<T>, first: bool) {
+    if first {
+        list.clear();
+    }
+    list.extend(values);
+}
+
+fn join<T: Display>(values: impl IntoIterator<Item = T>) -> String {
+    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// A value as [`parse_list`] reads it.
+fn quote(value: &str) -> Cow<'_, str> {
+    if value.contains([',', '"']) { format!("\"{}\"", value.replace('"', "\"\"")).into() } else { value.into() }
+}
+
+/// The spellings of Go's `strconv.ParseBool`, and no others.
+pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err("must be true or false".to_owned()),
+    }
+}
+
+const NO_INTEGER: &str = "must be a whole number of at most 32 bits";
+
+/// Go's `ParseInt` with base 0: a sign, then decimal, or `0x`, `0o`, `0b`, or a leading zero for octal.
+fn parse_int(text: &str) -> Result<i32, String> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = match lower.get(..2) {
+        Some("0x") => (16, &lower[2..]),
+        Some("0o") => (8, &lower[2..]),
+        Some("0b") => (2, &lower[2..]),
+        _ if lower.len() > 1 && lower.starts_with('0') => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    // The standard parser would take a second sign.
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return Err(NO_INTEGER.to_owned());
+    }
+    let magnitude = i64::from_str_radix(digits, radix).map_err(|_| NO_INTEGER.to_owned())?;
+    i32::try_from(if negative { -magnitude } else { magnitude }).map_err(|_| NO_INTEGER.to_owned())
+}
+
+fn parse_float(text: &str) -> Result<f32, String> {
+    text.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| "must be a number".to_owned())
+}
+
+/// Comma-separated networks. Bits past the prefix are cleared, as Go's `ParseCIDR` does.
+fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    text.split(',')
+        .map(|cidr| {
+            let cidr = cidr.trim();
+            cidr.parse::<IpNet>().map(|net| net.trunc()).map_err(|_| format!("invalid CIDR address: {cidr}"))
+        })
+        .collect()
+}
+
+/// One line of comma-separated values, where a field may be quoted with `"` and a quote inside doubled.
+fn parse_list(text: &str) -> Result<Vec<String>, String> {
+    let mut values = Vec::new();
+    let mut rest = text;
+    if rest.is_empty() {
+        return Ok(values);
+    }
+    loop {
+        let (value, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            quoted_field(quoted)?
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let (value, after) = rest.split_at(end);
+            if value.contains('"') {
+                return Err("has a quote inside an unquoted value".to_owned());
+            }
+            (value.to_owned(), after)
+        };
+        values.push(value);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return Ok(values),
+        }
+    }
+}
+
+/// The field after an opening quote, and what follows its closing one: nothing, or a comma.
+fn quoted_field(text: &str) -> Result<(String, &str), String> {
+    let mut value = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('"').ok_or_else(|| "has a quote that is not closed".to_owned())?;
+        value.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(next) => {
+                value.push('"');
+                rest = next;
+            }
+            None if rest.is_empty() || rest.starts_with(',') => return Ok((value, rest)),
+            None => return Err("has text after a closing quote".to_owned()),
+        }
+    }
+}
+
+fn parse_switches(text: &str) -> Result<BTreeMap<String, bool>, String> {
+    let mut switches = BTreeMap::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(|| format!("missing bool value for {pair}"))?;
+        let (name, value) = (name.trim(), value.trim());
+        let value = parse_bool(value).map_err(|reason| format!("invalid value of {name}={value}: {reason}"))?;
+        switches.insert(name.to_owned(), value);
+    }
+    Ok(switches)
+}
+
+fn parse_certificates(text: &str) -> Result<CertificatePair, String> {
+    let (files, names) = match text.split_once(':') {
+        Some((files, names)) => (files, names.split(',').map(str::to_owned).collect()),
+        None => (text, Vec::new()),
+    };
+    match files.split_once(',') {
+        Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() && !key.contains(',') => {
+            Ok(CertificatePair { certificate: certificate.into(), key: key.into(), names })
+        }
+        _ => Err("expected comma separated certificate and key file paths".to_owned()),
+    }
+}
+
+fn parse_version(text: &str) -> Result<VersionRequest, String> {
+    if text == "raw" {
+        return Ok(VersionRequest::Raw);
+    }
+    if text.starts_with('v') {
+        return if is_semantic_version(text) {
+            Ok(VersionRequest::Report(text.to_owned()))
+        } else {
+            Err("must be a semantic version such as v1.2.3".to_owned())
+        };
+    }
+    Ok(if parse_bool(text)? { VersionRequest::Print } else { VersionRequest::Off })
+}
+
+/// Whether text is `vX.Y.Z`, with an optional pre-release and build part.
+fn is_semantic_version(text: &str) -> bool {
+    let Some(text) = text.strip_prefix('v') else { return false };
+    let core_end = text.find(['-', '+']).unwrap_or(text.len());
+    let (core, suffix) = text.split_at(core_end);
+    let numbers: Vec<&str> = core.split('.').collect();
+    let part_is_fine = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    numbers.len() == 3
+        && numbers.iter().all(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
+        && (suffix.is_empty() || suffix[1..].split(['.', '+']).all(part_is_fine))
+}

@@ -1,0 +1,74 @@
+//! Metrics of the cloud-node controller: upstream's two, and one of ours.
+
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry};
+
+use crate::telemetry::metrics::register;
+
+/// Buckets of upstream's two histograms, in seconds.
+const DELAY_BUCKETS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
+
+/// Metrics of the cloud-node controller.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeMetrics {
+    /// From creation of the Node to the removal of its taint.
+    pub(crate) taint_removal: Histogram,
+    /// From creation of the Node to the end of its initialisation.
+    pub(crate) initial_sync: Histogram,
+    /// Initialisations, address updates and label reconciles by outcome.
+    outcomes: IntCounterVec,
+}
+
+/// What was attempted on a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    Initialize,
+    Addresses,
+    Labels,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    Changed,
+    Unchanged,
+    Failed,
+}
+
+impl NodeMetrics {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let histogram = |name: &str, help: &str| {
+            Histogram::with_opts(HistogramOpts::new(name, help).buckets(DELAY_BUCKETS.to_vec()))
+        };
+        let taint_removal = histogram(
+            "node_controller_cloud_provider_taint_removal_delay_seconds",
+            "Seconds from the creation of a node to the removal of the cloud provider taint.",
+        )?;
+        let initial_sync = histogram(
+            "node_controller_initial_node_sync_delay_seconds",
+            "Seconds from the creation of a node to the end of its initialisation.",
+        )?;
+        let outcomes = IntCounterVec::new(
+            Opts::new("ccm_node_syncs_total", "Work on nodes by kind and outcome."),
+            &["work", "outcome"],
+        )?;
+        Ok(Self {
+            taint_removal: register(registry, taint_removal)?,
+            initial_sync: register(registry, initial_sync)?,
+            outcomes: register(registry, outcomes)?,
+        })
+    }
+
+    pub(crate) fn count(&self, work: Work, outcome: Outcome) {
+        let work = match work {
+            Work::Initialize => "initialize",
+            Work::Addresses => "addresses",
+            Work::Labels => "labels",
+        };
+        let outcome = match outcome {
+            Outcome::Changed => "changed",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Failed => "failed",
+        };
+        self.outcomes.with_label_values(&[work, outcome]).inc();
+    }
+}

@@ -1,0 +1,300 @@
+//! Initialises nodes, keeps their addresses and labels (upstream's `cloud-node-controller`).
+//!
+//! A node with the uninitialized taint is looked up in the cloud, gets its addresses, then its provider ID and labels,
+//! and loses the taint. Later its addresses are compared with the cloud's once per period. Nodes that the provider does
+//! not claim are left alone.
+
+mod apply;
+mod metrics;
+mod periodic;
+mod plan;
+mod report;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::{apply::is_race, report::Reports};
+use self::{
+    apply::{ApplyError, Initialized},
+    metrics::{NodeMetrics, Outcome, Work},
+};
+use super::ControllerContext;
+use crate::{
+    k8s::{NodeView, well_known as wk},
+    provider::{CloudError, Coalescer, ErrorKind, EventKind, Need, NodeClaim, NodeQuery, Power, Presence},
+    runtime::{
+        api::{ApiError, ApiErrorKind},
+        cache::Change,
+        events::ObjectRef,
+        queue::{Backoff, WorkQueue},
+    },
+};
+
+/// Nodes worked on at a time: enough that a thousand that appear together fill the cloud's batches.
+const MAX_NODES_AT_ONCE: usize = 512;
+/// API writes in flight at least, whatever `--concurrent-node-syncs` says: upstream's default of one would make the
+/// start of a large cluster wait for single round trips.
+const MIN_WRITES_AT_ONCE: usize = 16;
+/// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s, during which a node whose instance
+/// became visible a second later waits (W8).
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
+/// Back-off of a mistake that only a person can mend. A change of the node is looked at at once all the same.
+const LONG_BACKOFF: Duration = Duration::from_secs(300);
+
+/// Settings of the cloud-node controller.
+#[derive(Clone, Debug)]
+pub struct NodeControllerConfig {
+    /// `--concurrent-node-syncs`: API writes in flight, if more than 16.
+    pub concurrent_syncs: usize,
+    /// `--concurrent-node-status-updates`: API writes of the periodic update in flight; 0 means as many as above.
+    pub concurrent_status_updates: usize,
+    /// `--node-status-update-frequency`: time between two comparisons of a node's addresses.
+    pub status_update_period: Duration,
+    /// Gate `CloudNodeAdditionalLabelsReconciliation`: refresh additional labels with the addresses. Needs
+    /// [`NodeFields::all_labels`](crate::k8s::NodeFields::all_labels).
+    pub refresh_additional_labels: bool,
+}
+
+/// The cloud-node controller. Built before its caches start, so that it sees every change.
+pub struct NodeController {
+    cx: ControllerContext,
+    config: NodeControllerConfig,
+    instances: Coalescer,
+    metrics: NodeMetrics,
+    queue: WorkQueue<Arc<str>>,
+    writes: Semaphore,
+    reports: Reports,
+}
+
+impl NodeController {
+    /// Makes the controller and attaches it to the node cache.
+    ///
+    /// # Errors
+    /// When its metrics are registered already.
+    pub fn new(cx: ControllerContext, config: NodeControllerConfig, instances: Coalescer) -> prometheus::Result<Self> {
+        let metrics = NodeMetrics::register(&cx.metrics)?;
+        let queue = WorkQueue::new();
+        let (sender, provider) = (queue.clone(), cx.provider.clone());
+        cx.nodes.on_change(move |change: &Change<NodeView>| match change {
+            Change::Added(node) if needs_work(node) && provider.claims_node(node) == NodeClaim::Ours => {
+                sender.add(node.name.clone());
+            }
+            Change::Updated { old, new }
+                if needs_work(new) && is_news(old, new) && provider.claims_node(new) == NodeClaim::Ours =>
+            {
+                sender.add(new.name.clone());
+            }
+            // Comes by once more, to be forgotten.
+            Change::Deleted(node) => sender.add(node.name.clone()),
+            Change::Added(_) | Change::Updated { .. } => {}
+        });
+        let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
+        let reports = Reports::default();
+        Ok(Self { cx, config, instances, metrics, queue, writes, reports })
+    }
+
+    /// Runs until `cancel`.
+    pub async fn run(self, cancel: CancellationToken) {
+        let work = async { tokio::join!(self.work(), self.update_periodically()) };
+        cancel.run_until_cancelled(work).await;
+    }
+
+    /// Works on keys, many at a time, in one task: the work is waiting, not computing.
+    async fn work(&self) {
+        let mut working = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(()) = working.next(), if !working.is_empty() => {}
+                name = self.queue.get(), if working.len() < MAX_NODES_AT_ONCE => working.push(self.process(name)),
+            }
+        }
+    }
+
+    async fn process(&self, name: Arc<str>) {
+        let result = match self.cx.nodes.get(&name) {
+            Some(node) if self.is_ours(&node) => self.sync(&node).await,
+            _ => Ok(()),
+        };
+        match result {
+            Ok(()) => {
+                self.queue.forget(&name);
+                self.reports.clear(&name);
+            }
+            Err(SyncError::Stopping) => {}
+            Err(error) => {
+                let delay = error.delay().unwrap_or_else(|| BACKOFF.delay(self.queue.failed(&name)));
+                self.queue.add_after(name.clone(), delay);
+            }
+        }
+        self.queue.done(&name);
+    }
+
+    fn is_ours(&self, node: &NodeView) -> bool {
+        !node.deleting && self.cx.provider.claims_node(node) == NodeClaim::Ours
+    }
+
+    async fn sync(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
+        if node.is_uninitialized() {
+            let result = self.initialize(node).await;
+            if let Err(error) = &result {
+                self.report(node, error);
+            }
+            result
+        } else {
+            self.reconcile_labels(node).await
+        }
+    }
+
+    async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
+        let query = NodeQuery { node: node.clone(), need: Need::Initialize, max_age: Duration::ZERO };
+        let meta = match self.instances.describe(query).await? {
+            Presence::NotFound | Presence::Found { power: Power::Terminated, .. } => return Err(SyncError::Unknown),
+            Presence::Found { meta, .. } => meta,
+        };
+        let outcome = {
+            let _permit = self.writes.acquire().await;
+            apply::initialize(&self.cx.api, &self.cx.fields, node, &meta).await?
+        };
+        let Initialized::Done(dropped) = outcome else { return Ok(()) };
+        for label in dropped {
+            tracing::warn!(node = %node.name, label = %label.key, why = label.why.as_str(), "label of the cloud not set");
+        }
+        let age = self.cx.clock.now().duration_since(node.created).as_secs_f64().max(0.0);
+        self.metrics.taint_removal.observe(age);
+        self.metrics.initial_sync.observe(age);
+        self.metrics.count(Work::Initialize, Outcome::Changed);
+        tracing::info!(node = %node.name, provider_id = meta.provider_id.as_deref(), zone = meta.zone.as_deref(), "node initialised");
+        self.cx.events.event(
+            &ObjectRef::node(node.name.clone(), &*node.uid),
+            EventKind::Normal,
+            "Synced",
+            "Node synced successfully",
+        );
+        Ok(())
+    }
+
+    async fn reconcile_labels(&self, node: &NodeView) -> Result<(), SyncError> {
+        let copies = plan::labels::reconciled_labels(node);
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let _permit = self.writes.acquire().await;
+        match apply::patch_label_copies(&self.cx.api, node, copies).await {
+            Ok(()) => self.metrics.count(Work::Labels, Outcome::Changed),
+            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => {}
+            // Somebody changed the node: the watch brings it, and with it the next attempt.
+            Err(error) if is_race(error.kind()) => return Err(SyncError::Race),
+            Err(error) => {
+                self.metrics.count(Work::Labels, Outcome::Failed);
+                tracing::warn!(node = %node.name, %error, "labels not reconciled");
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs a failed initialisation, and records an event when its reason is another than before.
+    fn report(&self, node: &NodeView, error: &SyncError) {
+        let Some(reason) = error.reason() else { return };
+        self.metrics.count(Work::Initialize, Outcome::Failed);
+        let note = error.note(node);
+        tracing::warn!(node = %node.name, reason, error = note, "node not initialised");
+        self.reports.warn(&self.cx.events, node, reason, &note);
+    }
+}
+
+/// Tells whether there may be anything to do for the node.
+fn needs_work(node: &NodeView) -> bool {
+    !node.deleting && (node.is_uninitialized() || !plan::labels::reconciled_labels(node).is_empty())
+}
+
+/// Tells whether an update changes what the controller would do. Heartbeats and our own writes do not, so they do not
+/// shorten a back-off either (W8).
+fn is_news(old: &NodeView, new: &NodeView) -> bool {
+    let provided = |node: &NodeView| node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP).map(str::to_owned);
+    old.uid != new.uid
+        || old.is_uninitialized() != new.is_uninitialized()
+        || old.provider_id != new.provider_id
+        || provided(old) != provided(new)
+        || (!new.is_uninitialized() && old.labels != new.labels)
+}
+
+/// Why a node is to be tried again.
+#[derive(Debug, thiserror::Error)]
+enum SyncError {
+    #[error("the process is stopping")]
+    Stopping,
+    #[error("the cloud does not know its instance (yet)")]
+    Unknown,
+    #[error("the node changed meanwhile")]
+    Race,
+    #[error(transparent)]
+    Cloud(CloudError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+impl From<CloudError> for SyncError {
+    fn from(error: CloudError) -> Self {
+        match error.kind() {
+            ErrorKind::Canceled | ErrorKind::NotLeader => Self::Stopping,
+            ErrorKind::NotFound => Self::Unknown,
+            _ => Self::Cloud(error),
+        }
+    }
+}
+
+impl From<ApiError> for SyncError {
+    fn from(error: ApiError) -> Self {
+        Self::Apply(error.into())
+    }
+}
+
+impl SyncError {
+    /// Returns the delay that the error itself asks for.
+    fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Cloud(error) => error.retry_after().or(match error.kind() {
+                ErrorKind::InvalidInput | ErrorKind::QuotaExceeded => Some(LONG_BACKOFF),
+                _ => None,
+            }),
+            Self::Apply(ApplyError::Api(error)) => error.retry_after(),
+            Self::Race => Some(Duration::from_millis(100)),
+            _ => None,
+        }
+    }
+
+    /// Returns the event reason, or `None` for what is nobody's business.
+    fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Stopping | Self::Race => None,
+            Self::Unknown => Some("InstanceNotFound"),
+            Self::Cloud(error) => Some(error.reason().unwrap_or(match error.kind() {
+                ErrorKind::InvalidInput => "InvalidInstanceReference",
+                ErrorKind::Denied => "CloudAccessDenied",
+                ErrorKind::Throttled => "CloudThrottled",
+                _ => "CloudError",
+            })),
+            Self::Apply(ApplyError::Plan(plan::InitError::Address { .. })) => Some("InvalidNodeIP"),
+            Self::Apply(ApplyError::Plan(plan::InitError::NoProviderId(_))) => Some("MissingProviderID"),
+            Self::Apply(ApplyError::Api(error)) => match error.kind() {
+                ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
+                _ => Some("NodeUpdateFailed"),
+            },
+        }
+    }
+
+    fn note(&self, node: &NodeView) -> String {
+        match self {
+            Self::Unknown => match &node.provider_id {
+                Some(id) => format!("the cloud does not know an instance {id} for node {} yet", node.name),
+                None => format!("the cloud does not know an instance for node {} yet", node.name),
+            },
+            Self::Cloud(error) => error.chain(),
+            other => other.to_string(),
+        }
+    }
+}

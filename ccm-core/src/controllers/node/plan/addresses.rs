@@ -1,0 +1,101 @@
+//! Which addresses a node should have (KEP-1664).
+
+use std::{collections::HashSet, net::IpAddr};
+
+use crate::k8s::{AddressType, NodeAddress};
+
+/// Why the addresses of a node cannot be decided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AddressError {
+    /// The annotation is not one IP, or two of different families.
+    #[error("annotation alpha.kubernetes.io/provided-node-ip {value:?}: {why}")]
+    BadAnnotation { value: String, why: &'static str },
+    /// The cloud does not know an address that the kubelet was told to use.
+    #[error("failed to get node address from cloud provider that matches ip: {0}")]
+    NotInCloud(IpAddr),
+}
+
+/// Returns the addresses that the node should have, or `None` when the cloud has none to offer.
+///
+/// `cloud` is in the provider's order; `current` is what the node has; `provided` is the kubelet's annotation. A host
+/// name of the node is kept when the cloud gives none.
+pub(crate) fn wanted_addresses(
+    cloud: &[NodeAddress],
+    current: &[NodeAddress],
+    provided: Option<&str>,
+) -> Result<Option<Vec<NodeAddress>>, AddressError> {
+    if cloud.is_empty() {
+        // Upstream fails the initialisation here when the annotation is set; otherwise it keeps what is there.
+        return match provided {
+            Some(value) => Err(AddressError::NotInCloud(parse_provided(value)?[0])),
+            None => Ok(None),
+        };
+    }
+    let mut all = cloud.to_vec();
+    if !all.iter().any(|a| a.kind == AddressType::Hostname) {
+        all.extend(current.iter().filter(|a| a.kind == AddressType::Hostname).cloned());
+    }
+    let mut seen = HashSet::new();
+    all.retain(|address| seen.insert(address.clone()));
+    match provided {
+        Some(value) => prefer(&all, &parse_provided(value)?).map(Some),
+        None => Ok(Some(all)),
+    }
+}
+
+/// Puts the provided IPs first, in their order. A type of which one matched keeps only the matching addresses.
+fn prefer(all: &[NodeAddress], provided: &[IpAddr]) -> Result<Vec<NodeAddress>, AddressError> {
+    let mut chosen: Vec<NodeAddress> = Vec::with_capacity(all.len());
+    let mut matched_kinds = HashSet::new();
+    for ip in provided {
+        let matching: Vec<_> = all.iter().filter(|a| parse_ip(&a.address) == Some(*ip)).collect();
+        if matching.is_empty() {
+            return Err(AddressError::NotInCloud(*ip));
+        }
+        for address in matching {
+            matched_kinds.insert(address.kind);
+            chosen.push(address.clone());
+        }
+    }
+    chosen.extend(all.iter().filter(|a| !matched_kinds.contains(&a.kind)).cloned());
+    Ok(chosen)
+}
+
+/// Parses the annotation strictly, as the CCM side of `k8s.io/cloud-provider/node/helpers` does: no white space, one IP
+/// or two of different families, and no unspecified address in a pair.
+pub(crate) fn parse_provided(value: &str) -> Result<Vec<IpAddr>, AddressError> {
+    let bad = |why| AddressError::BadAnnotation { value: value.to_owned(), why };
+    let ips: Vec<IpAddr> = value
+        .split(',')
+        .map(|part| parse_ip(part).ok_or_else(|| bad("not an IP address")))
+        .collect::<Result<_, _>>()?;
+    match ips[..] {
+        [a, b] if a.is_ipv4() == b.is_ipv4() => Err(bad("two addresses of one family")),
+        [a, b] if a.is_unspecified() || b.is_unspecified() => Err(bad("a pair may not hold an unspecified address")),
+        [_] | [_, _] => Ok(ips),
+        _ => Err(bad("more than two addresses")),
+    }
+}
+
+/// Parses an IP as Kubernetes' sloppy parser does: octets may have leading zeros (they stay decimal), and an IPv4
+/// address written as IPv6 equals its IPv4 form.
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some(ip.to_canonical());
+    }
+    let octets: Vec<u8> = text
+        .split('.')
+        .map(|octet| {
+            let digits = !octet.is_empty() && octet.bytes().all(|b| b.is_ascii_digit());
+            // Zeros may lead; what follows must still be an octet.
+            digits
+                .then(|| octet.trim_start_matches('0'))
+                .and_then(|o| if o.is_empty() { Some(0) } else { o.parse().ok() })
+        })
+        .collect::<Option<_>>()?;
+    <[u8; 4]>::try_from(octets).ok().map(IpAddr::from)
+}
+
+#[cfg(test)]
+#[path = "addresses_tests.rs"]
+mod tests;

@@ -1,0 +1,175 @@
+//! Which labels a node should have.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    k8s::{LabelMap, NodeView, well_known as wk},
+    provider::InstanceMetadata,
+};
+
+/// Longest name part of a label key, and longest label value (`metav1` validation).
+const MAX_NAME: usize = 63;
+/// Longest prefix part of a label key: a DNS subdomain.
+const MAX_PREFIX: usize = 253;
+
+/// Label pairs of upstream's reconcile: beta (the truth) and stable (the copy).
+const PAIRS: [(&str, &str); 3] = [
+    (wk::LABEL_ZONE_BETA, wk::LABEL_ZONE),
+    (wk::LABEL_REGION_BETA, wk::LABEL_REGION),
+    (wk::LABEL_INSTANCE_TYPE_BETA, wk::LABEL_INSTANCE_TYPE),
+];
+
+/// A label that the cloud reported and that is not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DroppedLabel {
+    pub(crate) key: String,
+    pub(crate) why: DropReason,
+}
+
+/// Why a label is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DropReason {
+    /// Its key lies in a name space that Kubernetes keeps for itself.
+    Reserved,
+    /// The node has another value; additional labels never overwrite.
+    Different,
+    /// The API server would reject the key or the value, and with it the whole initialisation.
+    Invalid,
+}
+
+impl DropReason {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "its key is in a name space reserved for Kubernetes",
+            Self::Different => "the node has another value already",
+            Self::Invalid => "the API server would not accept it",
+        }
+    }
+}
+
+/// Labels to write, and those left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LabelPlan {
+    pub(crate) set: BTreeMap<String, String>,
+    /// Whether `set` holds labels that must not overwrite: they need the node to be as it was read.
+    pub(crate) additional: bool,
+    pub(crate) dropped: Vec<DroppedLabel>,
+}
+
+/// Plans the labels of an initialisation. `existing` are all labels of the node.
+pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
+    let mut plan = LabelPlan::default();
+    for (value, keys) in [
+        (&meta.instance_type, [wk::LABEL_INSTANCE_TYPE_BETA, wk::LABEL_INSTANCE_TYPE]),
+        (&meta.zone, [wk::LABEL_ZONE_BETA, wk::LABEL_ZONE]),
+        (&meta.region, [wk::LABEL_REGION_BETA, wk::LABEL_REGION]),
+    ] {
+        let Some(value) = value.as_deref().filter(|v| !v.is_empty()) else { continue };
+        for key in keys {
+            if !is_label_value(value) {
+                plan.drop(key, DropReason::Invalid);
+            } else if existing.get(key) != Some(value) {
+                plan.set.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+    plan.add_additional(meta, existing, OnDifference::Keep);
+    plan
+}
+
+/// Plans the refresh of additional labels on an initialised node (upstream gate
+/// `CloudNodeAdditionalLabelsReconciliation`): missing ones are added, different ones replaced, none is removed.
+pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
+    let mut plan = LabelPlan::default();
+    plan.add_additional(meta, existing, OnDifference::Replace);
+    plan
+}
+
+/// Plans the reconcile of label pairs on an initialised node: the stable label is made a copy of the beta label where
+/// that exists. Nodes without a beta label are left alone, as upstream does (defect W10, kept on purpose).
+pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, String> {
+    let differs = |(beta, stable): (&'static str, &'static str)| {
+        let truth = node.labels.get(beta)?;
+        (node.labels.get(stable) != Some(truth)).then(|| (stable, truth.to_owned()))
+    };
+    PAIRS.into_iter().filter_map(differs).collect()
+}
+
+/// Returns the beta label that a stable label is copied from.
+pub(crate) fn truth_of(stable: &str) -> Option<&'static str> {
+    PAIRS.into_iter().find(|(_, copy)| *copy == stable).map(|(beta, _)| beta)
+}
+
+#[derive(Clone, Copy)]
+enum OnDifference {
+    Keep,
+    Replace,
+}
+
+impl LabelPlan {
+    fn drop(&mut self, key: &str, why: DropReason) {
+        self.dropped.push(DroppedLabel { key: key.to_owned(), why });
+    }
+
+    fn add_additional(&mut self, meta: &InstanceMetadata, existing: &LabelMap, on_difference: OnDifference) {
+        for (key, value) in &meta.additional_labels {
+            let known = existing.get(key);
+            if is_reserved(key) {
+                self.drop(key, DropReason::Reserved);
+            } else if !is_label_key(key) || !is_label_value(value) {
+                self.drop(key, DropReason::Invalid);
+            } else if known == Some(value) {
+                // There already.
+            } else if known.is_some() && matches!(on_difference, OnDifference::Keep) {
+                self.drop(key, DropReason::Different);
+            } else {
+                self.set.insert(key.to_string(), value.to_string());
+                self.additional = true;
+            }
+        }
+    }
+}
+
+/// Tells whether the key's prefix is `kubernetes.io`, `k8s.io`, or below one of them.
+fn is_reserved(key: &str) -> bool {
+    // Upstream searches the whole key for `(^|\.)(kubernetes|k8s)\.io/`, which only a prefix can match.
+    key.split_once('/').is_some_and(|(prefix, _)| {
+        ["kubernetes.io", "k8s.io"]
+            .iter()
+            .any(|domain| prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+    })
+}
+
+/// Tells whether the API server accepts this label key: `[prefix/]name`.
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_name(key),
+        Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
+    }
+}
+
+/// Tells whether the API server accepts this label value: empty, or like a name.
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_name(value)
+}
+
+fn is_name(text: &str) -> bool {
+    let edge = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric());
+    text.len() <= MAX_NAME
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && edge(text.bytes().next())
+        && edge(text.bytes().last())
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let part = |part: &str| {
+        let edge = |byte: Option<u8>| byte.is_some_and(lower);
+        part.bytes().all(|b| lower(b) || b == b'-') && edge(part.bytes().next()) && edge(part.bytes().last())
+    };
+    text.len() <= MAX_PREFIX && text.split('.').all(part)
+}
+
+#[cfg(test)]
+#[path = "labels_tests.rs"]
+mod tests;

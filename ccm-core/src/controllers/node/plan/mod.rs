@@ -1,0 +1,97 @@
+//! What should change on a node: pure functions from (node, metadata) to plans.
+
+pub(crate) mod addresses;
+pub(crate) mod labels;
+
+use std::collections::BTreeMap;
+
+use self::{
+    addresses::{AddressError, wanted_addresses},
+    labels::{DroppedLabel, LabelPlan},
+};
+use crate::{
+    k8s::{NodeAddress, NodeView, well_known as wk},
+    provider::InstanceMetadata,
+};
+
+/// Everything that an initialisation writes: `addresses` first, by one status patch, then the rest by one JSON Patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InitPlan {
+    /// Addresses to write; `None` when the node has them already, or the cloud has none.
+    pub(crate) addresses: Option<Vec<NodeAddress>>,
+    /// Everything else.
+    pub(crate) change: NodeChange,
+    /// Labels of the cloud that are not written.
+    pub(crate) dropped: Vec<DroppedLabel>,
+}
+
+/// A change of a node outside its status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeChange {
+    /// Provider ID to set on a node that has none.
+    pub(crate) provider_id: Option<Box<str>>,
+    /// Labels to set.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Positions and keys of the taints to remove, ascending.
+    pub(crate) remove_taints: Vec<(usize, String)>,
+    /// Whether the node must be exactly as it was read, because something may not be overwritten.
+    pub(crate) exact: bool,
+}
+
+impl NodeChange {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.provider_id.is_none() && self.labels.is_empty() && self.remove_taints.is_empty()
+    }
+}
+
+/// Why a node cannot be initialised now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InitError {
+    /// Neither the cloud nor the node has a provider ID.
+    #[error("cloud provider does not set node provider ID for node {0}")]
+    NoProviderId(String),
+    /// Upstream's wording, which operators search for.
+    #[error("provided node ip for node {node:?} is not valid: {source}")]
+    Address { node: String, source: AddressError },
+}
+
+/// Plans the initialisation of a tainted node.
+pub(crate) fn plan_init(node: &NodeView, meta: &InstanceMetadata) -> Result<InitPlan, InitError> {
+    let reported = meta.provider_id.as_deref().filter(|id| !id.is_empty());
+    let provider_id = match (&node.provider_id, reported) {
+        (Some(_), _) => None,
+        (None, Some(id)) => Some(Box::from(id)),
+        (None, None) => return Err(InitError::NoProviderId(node.name.to_string())),
+    };
+    let addresses = plan_addresses(node, &meta.addresses)
+        .map_err(|source| InitError::Address { node: node.name.to_string(), source })?;
+    let LabelPlan { set, additional, dropped } = labels::initial_labels(meta, &node.labels);
+    let remove_taints: Vec<_> = node
+        .taints
+        .iter()
+        .enumerate()
+        .filter(|(_, taint)| &*taint.key == wk::TAINT_UNINITIALIZED)
+        .map(|(position, taint)| (position, taint.key.to_string()))
+        .collect();
+    // A JSON Patch cannot add to a map that is not there without replacing one that appears meanwhile.
+    let exact = additional || (!set.is_empty() && !node.has_labels);
+    Ok(InitPlan { addresses, change: NodeChange { provider_id, labels: set, remove_taints, exact }, dropped })
+}
+
+/// Plans the addresses of a node: the list to write, or `None` when nothing is to be written. The comparison is of
+/// ordered lists, so that a changed primary address is a change and an equal dual-stack node is none.
+pub(crate) fn plan_addresses(node: &NodeView, cloud: &[NodeAddress]) -> Result<Option<Vec<NodeAddress>>, AddressError> {
+    let provided = node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP);
+    let wanted = wanted_addresses(cloud, &node.addresses, provided)?;
+    Ok(wanted.filter(|wanted| wanted[..] != node.addresses[..]))
+}
+
+/// Plans the refresh of additional labels on an initialised node.
+pub(crate) fn plan_label_refresh(node: &NodeView, meta: &InstanceMetadata) -> (NodeChange, Vec<DroppedLabel>) {
+    let LabelPlan { set, dropped, .. } = labels::refreshed_labels(meta, &node.labels);
+    let exact = !set.is_empty() && !node.has_labels;
+    (NodeChange { labels: set, exact, ..NodeChange::default() }, dropped)
+}
+
+#[cfg(test)]
+mod tests;

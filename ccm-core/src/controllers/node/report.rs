@@ -1,0 +1,33 @@
+//! Events on change only: the same failure of the same node is told once.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+
+use crate::{
+    k8s::NodeView,
+    provider::EventKind,
+    runtime::events::{EventRecorder, ObjectRef},
+};
+
+/// Remembers what was last told about each node.
+#[derive(Debug, Default)]
+pub(crate) struct Reports(Mutex<HashMap<Arc<str>, Told>>);
+
+/// UID of the node, and the reason that was told.
+type Told = (Box<str>, &'static str);
+
+impl Reports {
+    /// Records a warning unless the same reason was the last one told about this very node.
+    pub(crate) fn warn(&self, events: &EventRecorder, node: &NodeView, reason: &'static str, note: &str) {
+        let told = self.0.lock().insert(node.name.clone(), (node.uid.clone(), reason));
+        if told.is_none_or(|(uid, last)| uid != node.uid || last != reason) {
+            events.event(&ObjectRef::node(node.name.clone(), &*node.uid), EventKind::Warning, reason, note);
+        }
+    }
+
+    /// Forgets a node: its next failure is told again.
+    pub(crate) fn clear(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+}

@@ -1,0 +1,132 @@
+//! Writes of the node-lifecycle controller: the shutdown taint, and the deletion.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    controllers::node::is_race,
+    k8s::{NodeFields, NodeView, TaintEffect, well_known as wk},
+    provider::{CloudProvider, NodeClaim},
+    runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
+};
+
+/// Attempts at a node that keeps changing, and the pause between them (plus as much again at random), as upstream.
+const ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Adds the shutdown taint, or removes it. Returns whether anything was written.
+pub(super) async fn set_shutdown_taint(
+    api: &ApiClient,
+    fields: &NodeFields,
+    node: &NodeView,
+    wanted: bool,
+) -> Result<bool, ApiError> {
+    let mut node = node.clone();
+    for attempt in 1.. {
+        if node.has_shutdown_taint() == wanted {
+            return Ok(false);
+        }
+        let patch = Patch::Json(if wanted { add_taint(&node) } else { remove_taints(&node) });
+        match api.patch_node(&node.name, Subresource::None, &patch).await {
+            Ok(_) => return Ok(true),
+            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(false),
+            Err(error) if !is_race(error.kind()) || attempt == ATTEMPTS => return Err(error),
+            Err(_) => {}
+        }
+        tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
+        match api.get_node(&node.name, fields).await {
+            Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != wanted => node = fresh,
+            // Another node, or its state is no reason any more.
+            Ok(_) => return Ok(false),
+            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// The taint is added only to the node as it was read: JSON Patch cannot append to a list that may not be there
+/// without replacing one that appeared meanwhile.
+fn add_taint(node: &NodeView) -> Vec<PatchOp> {
+    let taint = json!({ "key": wk::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
+    let add = match node.taints.is_empty() {
+        true => PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) },
+        false => PatchOp::Add { path: "/spec/taints/-".to_owned(), value: taint },
+    };
+    vec![test("/metadata/uid", &node.uid), test("/metadata/resourceVersion", &node.resource_version), add]
+}
+
+fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
+    let positions: Vec<usize> = node
+        .taints
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| &*t.key == wk::TAINT_SHUTDOWN && t.effect == TaintEffect::NoSchedule)
+        .map(|(position, _)| position)
+        .collect();
+    let mut operations = vec![test("/metadata/uid", &node.uid)];
+    for position in &positions {
+        operations.push(test(&format!("/spec/taints/{position}/key"), wk::TAINT_SHUTDOWN));
+        operations.push(test(&format!("/spec/taints/{position}/effect"), TaintEffect::NoSchedule.as_str()));
+    }
+    for position in positions.iter().rev() {
+        operations.push(PatchOp::Remove { path: format!("/spec/taints/{position}") });
+    }
+    operations
+}
+
+fn test(path: &str, value: &str) -> PatchOp {
+    PatchOp::Test { path: path.to_owned(), value: Value::from(value) }
+}
+
+/// How a deletion ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Deleted {
+    /// We deleted it.
+    Yes,
+    /// It is not what was proved absent any more; why.
+    Withdrawn(&'static str),
+}
+
+/// Deletes a Node whose instance is proved gone, after reading it once more from the API server.
+pub(super) async fn delete(
+    api: &ApiClient,
+    provider: &Arc<dyn CloudProvider>,
+    fields: &NodeFields,
+    node: &NodeView,
+) -> Result<Deleted, ApiError> {
+    let fresh = match api.get_node(&node.name, fields).await {
+        Ok(fresh) => fresh,
+        Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(Deleted::Withdrawn("gone already")),
+        Err(error) => return Err(error),
+    };
+    if let Some(why) = objection(provider.as_ref(), node, &fresh) {
+        return Ok(Deleted::Withdrawn(why));
+    }
+    match api.delete_node(&fresh.name, &fresh.uid).await {
+        Ok(()) => Ok(Deleted::Yes),
+        Err(error) => match error.kind() {
+            ApiErrorKind::NotFound => Ok(Deleted::Withdrawn("gone already")),
+            ApiErrorKind::Conflict => Ok(Deleted::Withdrawn("registered again meanwhile")),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Says why the Node as it is now must not be deleted for what was proved about the Node as it was.
+fn objection(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> Option<&'static str> {
+    if now.uid != asked.uid {
+        Some("registered again meanwhile")
+    } else if now.is_ready() {
+        Some("Ready again")
+    } else if now.provider_id != asked.provider_id {
+        Some("has another provider ID now")
+    } else if now.deleting {
+        Some("being deleted already")
+    } else if provider.claims_node(now) != NodeClaim::Ours {
+        Some("not ours any more")
+    } else {
+        None
+    }
+}

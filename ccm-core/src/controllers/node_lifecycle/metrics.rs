@@ -1,0 +1,85 @@
+//! Metrics of the node-lifecycle controller: upstream's two of 1.37, and one of ours.
+
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry, exponential_buckets};
+
+use crate::{
+    provider::{CloudError, ErrorKind, Presence},
+    telemetry::metrics::register,
+};
+
+/// Metrics of the node-lifecycle controller.
+#[derive(Clone, Debug)]
+pub(crate) struct LifecycleMetrics {
+    /// Duration of a pass over the nodes.
+    pub(crate) pass: Histogram,
+    calls: IntCounterVec,
+    deletions: IntCounterVec,
+}
+
+/// How an intended deletion ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deletion {
+    /// The Node was deleted.
+    Deleted,
+    /// Living nodes were not found either, so the answer was not believed.
+    RefusedByControls,
+    /// The Node was Ready, another, or gone when it was read again.
+    Withdrawn,
+    /// The API server refused, or did not answer.
+    Failed,
+}
+
+impl LifecycleMetrics {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let pass = Histogram::with_opts(
+            HistogramOpts::new(
+                "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds",
+                "Duration of one pass of the node-lifecycle controller over all nodes.",
+            )
+            .buckets(exponential_buckets(0.001, 2.0, 15)?),
+        )?;
+        let calls = IntCounterVec::new(
+            Opts::new(
+                "cloud_node_lifecycle_controller_cloud_provider_calls_total",
+                "Questions to the cloud provider, one per node, by operation and result.",
+            ),
+            &["operation", "result"],
+        )?;
+        let deletions = IntCounterVec::new(
+            Opts::new("ccm_node_deletions_total", "Nodes whose instance looked gone, by what became of them."),
+            &["outcome"],
+        )?;
+        Ok(Self {
+            pass: register(registry, pass)?,
+            calls: register(registry, calls)?,
+            deletions: register(registry, deletions)?,
+        })
+    }
+
+    /// Counts the answer about one node as upstream counts its two calls.
+    pub(crate) fn answered(&self, answer: &Result<Presence, CloudError>) {
+        let result = match answer {
+            Ok(Presence::Found { .. }) => {
+                self.calls.with_label_values(&["instance_shutdown", "success"]).inc();
+                "success"
+            }
+            Ok(Presence::NotFound) => "instance_not_found",
+            Err(error) => match error.kind() {
+                ErrorKind::NotImplemented => "not_implemented",
+                ErrorKind::Canceled | ErrorKind::NotLeader => "canceled",
+                _ => "error",
+            },
+        };
+        self.calls.with_label_values(&["instance_exists", result]).inc();
+    }
+
+    pub(crate) fn deletion(&self, outcome: Deletion) {
+        let outcome = match outcome {
+            Deletion::Deleted => "deleted",
+            Deletion::RefusedByControls => "refused_by_controls",
+            Deletion::Withdrawn => "withdrawn",
+            Deletion::Failed => "failed",
+        };
+        self.deletions.with_label_values(&[outcome]).inc();
+    }
+}

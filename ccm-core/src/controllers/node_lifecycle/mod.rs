@@ -1,0 +1,198 @@
+//! Taints nodes that are shut down and deletes those whose instance is gone (upstream's
+//! `cloud-node-lifecycle-controller`).
+//!
+//! What a deletion needs is written in the `plan` module. Errors never delete.
+
+mod apply;
+mod metrics;
+mod plan;
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    apply::Deleted,
+    metrics::{Deletion, LifecycleMetrics},
+    plan::{Action, Controls, MAX_CONTROLS, Safety, Seen, Tracker},
+};
+use super::{ControllerContext, node::Reports};
+use crate::{
+    k8s::NodeView,
+    provider::{CloudError, Coalescer, EventKind, Need, NodeClaim, NodeQuery, Presence},
+    runtime::events::ObjectRef,
+};
+
+/// Deletions per pass, spread evenly: a mistake that passes every guard is noticed before it is complete, and each
+/// later Node is proved absent again in its own pass.
+const MAX_DELETIONS_PER_PASS: usize = 50;
+/// Pause between two deletions: at most ten a second.
+const DELETION_GAP: Duration = Duration::from_millis(100);
+/// Taint writes in flight.
+const TAINTS_AT_ONCE: usize = 8;
+
+/// Settings of the node-lifecycle controller.
+#[derive(Clone, Debug)]
+pub struct NodeLifecycleConfig {
+    /// `--node-monitor-period`: pause between two passes.
+    pub period: Duration,
+    /// `--node-deletion-safety=upstream`: one negative answer deletes, as in Go's framework.
+    pub upstream_deletion: bool,
+}
+
+/// The node-lifecycle controller.
+pub struct NodeLifecycleController {
+    cx: ControllerContext,
+    config: NodeLifecycleConfig,
+    instances: Coalescer,
+    metrics: LifecycleMetrics,
+    reports: Reports,
+}
+
+impl NodeLifecycleController {
+    /// Makes the controller.
+    ///
+    /// # Errors
+    /// When its metrics are registered already.
+    pub fn new(cx: ControllerContext, config: NodeLifecycleConfig, instances: Coalescer) -> prometheus::Result<Self> {
+        let metrics = LifecycleMetrics::register(&cx.metrics)?;
+        Ok(Self { cx, config, instances, metrics, reports: Reports::default() })
+    }
+
+    /// Runs until `cancel`.
+    pub async fn run(self, cancel: CancellationToken) {
+        cancel.run_until_cancelled(self.monitor()).await;
+    }
+
+    async fn monitor(&self) {
+        let safety = if self.config.upstream_deletion { Safety::Upstream } else { Safety::Strict };
+        let mut tracker = Tracker::new(self.config.period, safety);
+        let begin = Instant::now();
+        self.cx.nodes.synced().await;
+        for turn in 0.. {
+            let start = Instant::now();
+            self.pass(&mut tracker, begin, turn).await;
+            self.metrics.pass.observe(start.elapsed().as_secs_f64());
+            tokio::time::sleep(self.config.period).await;
+        }
+    }
+
+    async fn pass(&self, tracker: &mut Tracker, begin: Instant, turn: usize) {
+        let mut ours = self.cx.nodes.list();
+        ours.retain(|node| self.cx.provider.claims_node(node) == NodeClaim::Ours);
+        let (questions, mut actions) = tracker.questions(&ours, begin.elapsed());
+        let answers = self.ask(&questions.ordinary, self.config.period).await;
+        for (node, answer) in questions.ordinary.iter().zip(answers) {
+            actions.extend(tracker.ordinary(node, Seen::of(&answer), begin.elapsed()));
+        }
+        for suspects in questions.confirm.chunks(self.confirm_size()) {
+            let controls = plan::choose_controls(&ours, suspects, turn);
+            let (answers, controls) = self.confirm(suspects, &controls).await;
+            for (node, answer) in suspects.iter().zip(answers) {
+                let seen = Seen::of(&answer);
+                actions.extend(tracker.confirm(node, seen, &controls, begin.elapsed(), self.cx.clock.now()));
+            }
+        }
+        self.apply(actions).await;
+    }
+
+    /// Returns how many suspects go into one batch beside the controls.
+    fn confirm_size(&self) -> usize {
+        let batch = self.instances.limits().max_batch;
+        NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS)).unwrap_or(NonZeroUsize::MIN).get()
+    }
+
+    async fn ask(&self, nodes: &[Arc<NodeView>], max_age: Duration) -> Vec<Result<Presence, CloudError>> {
+        let queries = nodes.iter().map(|node| NodeQuery { node: node.clone(), need: Need::Power, max_age }).collect();
+        let answers = self.instances.describe_many(queries).await;
+        self.note(nodes, &answers);
+        answers
+    }
+
+    /// Asks fresh about suspects and controls in one batch, so that whatever is wrong with the question shows on both.
+    async fn confirm(
+        &self,
+        suspects: &[Arc<NodeView>],
+        controls: &[Arc<NodeView>],
+    ) -> (Vec<Result<Presence, CloudError>>, Controls) {
+        let query = |node: &Arc<NodeView>| NodeQuery { node: node.clone(), need: Need::Power, max_age: Duration::ZERO };
+        let queries = suspects.iter().chain(controls).map(query).collect();
+        let mut answers = self.instances.describe_together(queries).await;
+        let tally = Controls::tally(answers.drain(suspects.len()..).map(|answer| Seen::of(&answer)));
+        self.note(suspects, &answers);
+        (answers, tally)
+    }
+
+    fn note(&self, nodes: &[Arc<NodeView>], answers: &[Result<Presence, CloudError>]) {
+        for (node, answer) in nodes.iter().zip(answers) {
+            self.metrics.answered(answer);
+            if let Err(error) = answer {
+                tracing::warn!(node = %node.name, error = error.chain(), "instance not checked");
+            }
+        }
+    }
+
+    async fn apply(&self, actions: Vec<Action>) {
+        let (deletions, taints): (Vec<_>, Vec<_>) = actions.into_iter().partition(|a| matches!(a, Action::Delete(_)));
+        stream::iter(taints).for_each_concurrent(TAINTS_AT_ONCE, |action| self.apply_one(action)).await;
+        for action in deletions.into_iter().take(MAX_DELETIONS_PER_PASS) {
+            self.apply_one(action).await;
+            tokio::time::sleep(DELETION_GAP).await;
+        }
+    }
+
+    async fn apply_one(&self, action: Action) {
+        match action {
+            Action::Taint(node) => self.taint(&node, true).await,
+            Action::Untaint(node) => self.taint(&node, false).await,
+            Action::Delete(node) => self.delete(&node).await,
+            Action::Refuse(node) => self.refuse(&node),
+        }
+    }
+
+    async fn taint(&self, node: &NodeView, wanted: bool) {
+        match apply::set_shutdown_taint(&self.cx.api, &self.cx.fields, node, wanted).await {
+            Ok(true) => tracing::info!(node = %node.name, tainted = wanted, "shutdown taint changed"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(node = %node.name, tainted = wanted, %error, "shutdown taint not changed"),
+        }
+    }
+
+    async fn delete(&self, node: &NodeView) {
+        let object = ObjectRef::node(node.name.clone(), &*node.uid);
+        match apply::delete(&self.cx.api, &self.cx.provider, &self.cx.fields, node).await {
+            Ok(Deleted::Yes) => {
+                self.metrics.deletion(Deletion::Deleted);
+                tracing::info!(node = %node.name, provider_id = node.provider_id.as_deref(), "node deleted: its instance is gone");
+                let note = format!("Deleting node {} because it does not exist in the cloud provider", node.name);
+                self.cx.events.event(&object, EventKind::Normal, "DeletingNode", &note);
+                self.reports.clear(&node.name);
+            }
+            Ok(Deleted::Withdrawn(why)) => {
+                self.metrics.deletion(Deletion::Withdrawn);
+                tracing::info!(node = %node.name, why, "node not deleted");
+            }
+            Err(error) => {
+                self.metrics.deletion(Deletion::Failed);
+                tracing::warn!(node = %node.name, %error, "node not deleted");
+                let note = format!("Failed deleting node {}: {error}", node.name);
+                self.reports.warn(&self.cx.events, node, "DeletingNodeFailed", &note);
+            }
+        }
+    }
+
+    fn refuse(&self, node: &NodeView) {
+        self.metrics.deletion(Deletion::RefusedByControls);
+        let note = "its instance was not found, but neither were those of Ready nodes: \
+                    nothing is deleted; check the cloud's credentials, region and health";
+        tracing::error!(node = %node.name, "node not deleted: {note}");
+        self.cx.events.event(
+            &ObjectRef::node(node.name.clone(), &*node.uid),
+            EventKind::Warning,
+            "NodeDeletionRefused",
+            note,
+        );
+    }
+}

@@ -1,0 +1,71 @@
+use std::{collections::HashSet, sync::Arc};
+
+use parking_lot::Mutex;
+
+/// Shares equal strings: label keys and values, zones and types repeat on every node.
+///
+/// Owned by the cache that decodes objects, so that it goes away with it. Entries that nobody else holds are dropped
+/// when the table has doubled since the last sweep, which bounds it under churn.
+#[derive(Debug, Default)]
+pub struct Interner {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    strings: HashSet<Arc<str>>,
+    sweep_at: usize,
+}
+
+/// Below this many strings a sweep is not worth its time.
+const FIRST_SWEEP: usize = 4096;
+
+impl Interner {
+    /// Returns the shared copy of `text`, made on first use.
+    pub fn intern(&self, text: &str) -> Arc<str> {
+        let mut table = self.table.lock();
+        if let Some(known) = table.strings.get(text) {
+            return known.clone();
+        }
+        if table.strings.len() >= table.sweep_at.max(FIRST_SWEEP) {
+            table.strings.retain(|s| Arc::strong_count(s) > 1);
+            table.sweep_at = table.strings.len() * 2;
+        }
+        let shared: Arc<str> = Arc::from(text);
+        table.strings.insert(shared.clone());
+        shared
+    }
+
+    /// Returns how many distinct strings are held.
+    pub fn len(&self) -> usize {
+        self.table.lock().strings.len()
+    }
+
+    /// Tells whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_strings_share_one_allocation() {
+        let interner = Interner::default();
+        assert!(Arc::ptr_eq(&interner.intern("a"), &interner.intern("a")));
+        assert_eq!(interner.len(), 1);
+    }
+
+    #[test]
+    fn strings_that_nobody_holds_are_swept() {
+        let interner = Interner::default();
+        let kept = interner.intern("kept");
+        for i in 0..3 * FIRST_SWEEP {
+            interner.intern(&format!("gone-{i}"));
+        }
+        assert!(interner.len() <= FIRST_SWEEP + 1, "{}", interner.len());
+        assert!(Arc::ptr_eq(&kept, &interner.intern("kept")));
+    }
+}

@@ -1,0 +1,332 @@
+use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::well_known as wk;
+
+/// The part of a Node that controllers and providers read.
+///
+/// Made by the cache from a watch item. [`NodeFields`] decides which labels, annotations and extra facts are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`. A Node that was deleted and registered again under its name has another one.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion` of the observation. Opaque; compare for equality only.
+    pub resource_version: Box<str>,
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// Labels: every one while the node carries the uninitialized taint, afterwards the selected ones.
+    pub labels: LabelMap,
+    /// Whether the object has any label at all. A JSON Patch cannot add to a map that is not there.
+    pub has_labels: bool,
+    /// Selected annotations.
+    pub annotations: LabelMap,
+    /// `spec.providerID`; `None` when empty. Not validated: whoever registered the node chose it.
+    pub provider_id: Option<Arc<str>>,
+    /// `spec.taints` in the order of the object, because JSON Patch addresses them by position.
+    pub taints: Box<[Taint]>,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+    /// `spec.podCIDRs`, primary first.
+    pub pod_cidrs: Box<[Arc<str>]>,
+    /// `status.addresses` in the order of the object.
+    pub addresses: Box<[NodeAddress]>,
+    /// Condition `Ready`; `None` when the object has none.
+    pub ready: Option<NodeCondition>,
+    /// Condition `NetworkUnavailable`; `None` when the object has none.
+    pub network_unavailable: Option<NodeCondition>,
+    /// `status.nodeInfo.systemUUID`, only when [`NodeFields::system_uuid`] asks for it.
+    pub system_uuid: Option<Box<str>>,
+}
+
+impl NodeView {
+    /// Makes a node that has a name and nothing else; the start of a test's or a sketch's node.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: Arc::from(name),
+            uid: Box::default(),
+            resource_version: Box::default(),
+            created: Timestamp::UNIX_EPOCH,
+            deleting: false,
+            labels: LabelMap::default(),
+            has_labels: false,
+            annotations: LabelMap::default(),
+            provider_id: None,
+            taints: Box::default(),
+            unschedulable: false,
+            pod_cidrs: Box::default(),
+            addresses: Box::default(),
+            ready: None,
+            network_unavailable: None,
+            system_uuid: None,
+        }
+    }
+
+    /// Tells whether the node still waits for the cloud-node controller. Value and effect of the taint do not matter.
+    pub fn is_uninitialized(&self) -> bool {
+        self.taints.iter().any(|t| &*t.key == wk::TAINT_UNINITIALIZED)
+    }
+
+    /// Tells whether the node carries the shutdown taint (key and effect).
+    pub fn has_shutdown_taint(&self) -> bool {
+        self.taints.iter().any(|t| &*t.key == wk::TAINT_SHUTDOWN && t.effect == TaintEffect::NoSchedule)
+    }
+
+    /// Tells whether condition `Ready` is `True`. A missing condition counts as unknown, hence as not ready.
+    pub fn is_ready(&self) -> bool {
+        self.ready.as_ref().is_some_and(|c| c.status == ConditionStatus::True)
+    }
+}
+
+/// Sorted, immutable string map of an object's selected labels or annotations.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct LabelMap(Box<[(Arc<str>, Arc<str>)]>);
+
+impl LabelMap {
+    /// Returns the value of `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &*self.0[i].1)
+    }
+
+    /// Tells whether `key` is present.
+    pub fn contains(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Iterates in key order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (&**k, &**v))
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Tells whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<(Arc<str>, Arc<str>)> for LabelMap {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Arc<str>)>>(iter: I) -> Self {
+        let mut entries: Vec<_> = iter.into_iter().collect();
+        // A key given twice keeps its last value, as in a map.
+        entries.reverse();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.dedup_by(|a, b| a.0 == b.0);
+        Self(entries.into_boxed_slice())
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for LabelMap {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(iter: I) -> Self {
+        iter.into_iter().map(|(k, v)| (Arc::<str>::from(k), Arc::<str>::from(v))).collect()
+    }
+}
+
+impl fmt::Debug for LabelMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// One entry of `spec.taints`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Taint key.
+    pub key: Arc<str>,
+    /// Taint value; empty when absent.
+    pub value: Arc<str>,
+    /// Taint effect.
+    pub effect: TaintEffect,
+}
+
+/// Effect of a taint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaintEffect {
+    /// `NoSchedule`.
+    NoSchedule,
+    /// `PreferNoSchedule`.
+    PreferNoSchedule,
+    /// `NoExecute`.
+    NoExecute,
+    /// Any spelling that this version does not know.
+    Other(Arc<str>),
+}
+
+impl From<&str> for TaintEffect {
+    fn from(text: &str) -> Self {
+        match text {
+            "NoSchedule" => Self::NoSchedule,
+            "PreferNoSchedule" => Self::PreferNoSchedule,
+            "NoExecute" => Self::NoExecute,
+            other => Self::Other(Arc::from(other)),
+        }
+    }
+}
+
+impl TaintEffect {
+    /// Returns the spelling of the API.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+            Self::Other(text) => text,
+        }
+    }
+}
+
+/// One entry of `status.addresses`, also what a provider reports.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeAddress {
+    /// Kind of the address.
+    pub kind: AddressType,
+    /// The address or name as the cloud spells it.
+    pub address: Box<str>,
+}
+
+impl NodeAddress {
+    /// Makes an address.
+    pub fn new(kind: AddressType, address: impl Into<Box<str>>) -> Self {
+        Self { kind, address: address.into() }
+    }
+}
+
+/// Kind of a node address (`core/v1` NodeAddressType).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AddressType {
+    /// `Hostname`.
+    Hostname,
+    /// `InternalIP`.
+    InternalIp,
+    /// `ExternalIP`.
+    ExternalIp,
+    /// `InternalDNS`.
+    InternalDns,
+    /// `ExternalDNS`.
+    ExternalDns,
+}
+
+impl AddressType {
+    /// Returns the spelling of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hostname => "Hostname",
+            Self::InternalIp => "InternalIP",
+            Self::ExternalIp => "ExternalIP",
+            Self::InternalDns => "InternalDNS",
+            Self::ExternalDns => "ExternalDNS",
+        }
+    }
+}
+
+/// A node address type that Kubernetes does not define.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown node address type {0:?}")]
+pub struct UnknownAddressType(pub String);
+
+impl FromStr for AddressType {
+    type Err = UnknownAddressType;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "Hostname" => Ok(Self::Hostname),
+            "InternalIP" => Ok(Self::InternalIp),
+            "ExternalIP" => Ok(Self::ExternalIp),
+            "InternalDNS" => Ok(Self::InternalDns),
+            "ExternalDNS" => Ok(Self::ExternalDns),
+            other => Err(UnknownAddressType(other.to_owned())),
+        }
+    }
+}
+
+/// Status and reason of one node condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeCondition {
+    /// Status of the condition.
+    pub status: ConditionStatus,
+    /// Reason; empty when absent.
+    pub reason: Arc<str>,
+}
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// `True`.
+    True,
+    /// `False`.
+    False,
+    /// `Unknown`, or any other spelling.
+    Unknown,
+}
+
+impl From<&str> for ConditionStatus {
+    fn from(text: &str) -> Self {
+        match text {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The node facts that a provider reads beyond those that the framework always keeps.
+///
+/// The default asks for nothing more: name, UID, provider ID, the framework's own labels, taints, addresses and
+/// conditions are always there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFields {
+    /// Keep every label (for example for node selectors that only annotations name). Costs memory.
+    pub all_labels: bool,
+    /// Label keys to keep beside [`wk::FRAMEWORK_LABELS`].
+    pub labels: BTreeSet<Cow<'static, str>>,
+    /// Annotation keys to keep beside [`wk::ANNOTATION_PROVIDED_NODE_IP`].
+    pub annotations: BTreeSet<Cow<'static, str>>,
+    /// Keep `status.nodeInfo.systemUUID`.
+    pub system_uuid: bool,
+}
+
+impl NodeFields {
+    /// Tells whether the label is kept on an initialised node.
+    pub fn keeps_label(&self, key: &str) -> bool {
+        self.all_labels || wk::FRAMEWORK_LABELS.contains(&key) || self.labels.contains(key)
+    }
+
+    /// Tells whether the annotation is kept.
+    pub fn keeps_annotation(&self, key: &str) -> bool {
+        key == wk::ANNOTATION_PROVIDED_NODE_IP || self.annotations.contains(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_map_is_sorted_and_last_value_wins() {
+        let map: LabelMap = [("b", "1"), ("a", "2"), ("b", "3")].into_iter().collect();
+        assert_eq!(map.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
+        assert_eq!(map.get("b"), Some("3"));
+        assert_eq!(map.get("c"), None);
+    }
+
+    #[test]
+    fn address_types_round_trip() {
+        for text in ["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"] {
+            assert_eq!(text.parse::<AddressType>().map(AddressType::as_str), Ok(text));
+        }
+        assert!("internalIP".parse::<AddressType>().is_err());
+    }
+
+    #[test]
+    fn a_missing_ready_condition_is_not_ready() {
+        assert!(!NodeView::named("n").is_ready());
+    }
+}

@@ -1,0 +1,222 @@
+use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::Duration};
+
+use ipnet::IpNet;
+
+/// The part of a Service that controllers and providers read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceView {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion` of the observation. Opaque.
+    pub resource_version: Box<str>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// All labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// All annotations, as written.
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// `metadata.finalizers`.
+    pub finalizers: Box<[Arc<str>]>,
+    /// `spec.loadBalancerClass`.
+    pub class: Option<Arc<str>>,
+    /// Whether `spec.type` is `LoadBalancer`.
+    pub is_load_balancer: bool,
+    /// `spec.ports`.
+    pub ports: Box<[ServicePort]>,
+    /// `spec.loadBalancerIP` (deprecated upstream, still in use).
+    pub load_balancer_ip: Option<Box<str>>,
+    /// `spec.externalIPs`.
+    pub external_ips: Box<[Box<str>]>,
+    /// `spec.sessionAffinity` with its timeout.
+    pub session_affinity: SessionAffinity,
+    /// `spec.externalTrafficPolicy`.
+    pub external_traffic_policy: TrafficPolicy,
+    /// `spec.internalTrafficPolicy`.
+    pub internal_traffic_policy: TrafficPolicy,
+    /// `spec.healthCheckNodePort`; `None` when 0.
+    pub health_check_node_port: Option<NonZeroU16>,
+    /// `spec.allocateLoadBalancerNodePorts`; `true` when unset.
+    pub allocate_node_ports: bool,
+    /// `spec.ipFamilies`, primary first.
+    pub ip_families: Box<[IpFamily]>,
+    /// `spec.ipFamilyPolicy`, as written.
+    pub ip_family_policy: Option<Arc<str>>,
+    /// `spec.loadBalancerSourceRanges`, as written; the annotation is among `annotations`.
+    pub source_ranges: Box<[Box<str>]>,
+    /// `status.loadBalancer`.
+    pub status: LbStatus,
+}
+
+impl ServiceView {
+    /// Makes a Service of type LoadBalancer that has a name and API defaults, and no port; the start of a test's or a
+    /// sketch's Service.
+    pub fn named(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: Arc::from(namespace),
+            name: Arc::from(name),
+            uid: Box::default(),
+            resource_version: Box::default(),
+            deleting: false,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            finalizers: Box::default(),
+            class: None,
+            is_load_balancer: true,
+            ports: Box::default(),
+            load_balancer_ip: None,
+            external_ips: Box::default(),
+            session_affinity: SessionAffinity::None,
+            external_traffic_policy: TrafficPolicy::Cluster,
+            internal_traffic_policy: TrafficPolicy::Cluster,
+            health_check_node_port: None,
+            allocate_node_ports: true,
+            ip_families: Box::default(),
+            ip_family_policy: None,
+            source_ranges: Box::default(),
+            status: LbStatus::default(),
+        }
+    }
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Name; empty when the Service has one unnamed port.
+    pub name: Arc<str>,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Port of the load balancer.
+    pub port: NonZeroU16,
+    /// Node port; `None` when 0, as with `allocateLoadBalancerNodePorts: false`.
+    pub node_port: Option<NonZeroU16>,
+    /// `targetPort`, a number or a name, as written.
+    pub target_port: Arc<str>,
+    /// `appProtocol`.
+    pub app_protocol: Option<Arc<str>>,
+}
+
+/// Transport protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Session affinity of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionAffinity {
+    /// None.
+    None,
+    /// By client address, for this long (Kubernetes' default is three hours).
+    ClientIp(Duration),
+}
+
+/// External or internal traffic policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    /// Any node or endpoint.
+    Cluster,
+    /// Only endpoints on the receiving node.
+    Local,
+}
+
+/// Address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    /// Returns the family of a network.
+    pub fn of(net: &IpNet) -> Self {
+        match net {
+            IpNet::V4(_) => Self::V4,
+            IpNet::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// `status.loadBalancer` of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LbStatus {
+    /// Entry points, in the provider's order.
+    pub ingress: Vec<LbIngress>,
+}
+
+/// One entry point of a load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LbIngress {
+    /// Address, for balancers that have fixed ones.
+    pub ip: Option<IpAddr>,
+    /// DNS name, for balancers that have one.
+    pub hostname: Option<Box<str>>,
+    /// `ipMode`: `VIP` or `Proxy` (KEP-1860). The API server defaults it to `VIP` when `ip` is set.
+    pub ip_mode: Option<Box<str>>,
+    /// Status of single ports.
+    pub ports: Vec<LbPortStatus>,
+}
+
+/// Status of one port of an entry point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LbPortStatus {
+    /// Port.
+    pub port: NonZeroU16,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Error of this port, a CamelCase or `domain/name` word.
+    pub error: Option<Box<str>>,
+}
+
+/// The part of an EndpointSlice that a provider with endpoint backends reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSliceView {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// Name of the Service that the slice belongs to.
+    pub service: Arc<str>,
+    /// Ports, in order.
+    pub ports: Box<[SlicePort]>,
+    /// Endpoints, in order.
+    pub endpoints: Box<[EndpointView]>,
+}
+
+/// One port of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlicePort {
+    /// Name; equals the Service port's name.
+    pub name: Arc<str>,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Port of the pods.
+    pub port: Option<NonZeroU16>,
+}
+
+/// One endpoint of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointView {
+    /// Addresses of the pod.
+    pub addresses: Box<[IpAddr]>,
+    /// Node that the pod runs on.
+    pub node: Option<Arc<str>>,
+    /// Zone of that node.
+    pub zone: Option<Arc<str>>,
+    /// Condition `ready`; unset counts as ready.
+    pub ready: bool,
+    /// Condition `serving`; unset counts as `ready`.
+    pub serving: bool,
+    /// Condition `terminating`.
+    pub terminating: bool,
+}

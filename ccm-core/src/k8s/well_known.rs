@@ -1,0 +1,59 @@
+//! Labels, taints, annotations, finalizers and event reasons with their upstream spelling.
+//!
+//! Source: `k8s.io/cloud-provider/api/well_known_*.go` and `k8s.io/api/core/v1` at v1.37.
+
+/// Taint key that the kubelet sets with `--cloud-provider=external` and the cloud-node controller removes.
+pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// Taint key set, with effect `NoSchedule`, on nodes whose instance is shut down.
+pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// Taint key that the cluster autoscaler sets on nodes it is about to remove. Only read.
+pub const TAINT_TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Stable zone label.
+pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
+/// Stable region label.
+pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
+/// Stable instance-type label.
+pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// Beta zone label. Upstream's label reconcile treats it as the truth.
+pub const LABEL_ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
+/// Beta region label. Upstream's label reconcile treats it as the truth.
+pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
+/// Beta instance-type label. Upstream's label reconcile treats it as the truth.
+pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
+/// Host name label of the kubelet.
+pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
+/// Label that takes a node out of every load balancer. Only its presence counts.
+pub const LABEL_EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// The labels that the framework itself reads from an initialised node. A provider asks for more with
+/// [`NodeFields`](super::NodeFields).
+pub const FRAMEWORK_LABELS: [&str; 8] = [
+    LABEL_ZONE,
+    LABEL_REGION,
+    LABEL_INSTANCE_TYPE,
+    LABEL_ZONE_BETA,
+    LABEL_REGION_BETA,
+    LABEL_INSTANCE_TYPE_BETA,
+    LABEL_HOSTNAME,
+    LABEL_EXCLUDE_BALANCERS,
+];
+
+/// Node annotation with the addresses of the kubelet's `--node-ip`: one, or two of different families, comma-separated.
+pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+/// Service annotation with source ranges, used when `spec.loadBalancerSourceRanges` is empty.
+pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+/// Finalizer on services that own a load balancer.
+pub const FINALIZER_LOAD_BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// Condition type `Ready`.
+pub const CONDITION_READY: &str = "Ready";
+/// Condition type `NetworkUnavailable`, written by the route controller.
+pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
+/// `source.component` of the cloud-node controller's events.
+pub const COMPONENT_NODE: &str = "cloud-node-controller";
+/// `source.component` of the cloud-node-lifecycle controller's events.
+pub const COMPONENT_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
+/// `source.component` of the manager's own events (leader election).
+pub const COMPONENT_MANAGER: &str = "cloud-controller-manager";

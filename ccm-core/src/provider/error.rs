@@ -1,0 +1,198 @@
+//! The error of every provider call: a kind that says what the framework does next.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::runtime::gate::NotLeader;
+
+/// What the framework does about a failed provider call.
+///
+/// | kind | node initialisation | address update | node lifecycle | routes | load balancers |
+/// |---|---|---|---|---|---|
+/// | `NotFound` | retried, the node may be just created | skipped | **nothing**: only [`Presence::NotFound`](super::Presence) counts | delete: success | delete: success; update: done again as `ensure` |
+/// | any with `retry_after` | retried at that time | skipped | skipped | retried at that time | retried at that time |
+/// | `Throttled` | slows the whole capability down | same | same | same | same |
+/// | `InvalidInput`, `QuotaExceeded` | event, long back-off | logged | – | event | event, long back-off |
+/// | `ImplementedElsewhere` | – | – | – | – | success, status untouched |
+/// | `NotImplemented` | goes on without that datum | skipped | "not shut down" | controller skipped | error |
+/// | `NotLeader`, `Canceled` | stops quietly | same | same | same | same |
+/// | `Conflict`, `Denied`, `Transient` | back-off | skipped | skipped, never a deletion | back-off | back-off |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The object asked for is not there. For instances use [`Presence::NotFound`](super::Presence) instead, and only on proof.
+    NotFound,
+    /// The provider does not offer this.
+    NotImplemented,
+    /// Another controller serves this object.
+    ImplementedElsewhere,
+    /// The cloud asks to be called less often.
+    Throttled,
+    /// A quota of the account is used up.
+    QuotaExceeded,
+    /// The object changed meanwhile or is busy.
+    Conflict,
+    /// The request can never succeed as it is: a bad annotation, a malformed provider ID.
+    InvalidInput,
+    /// Credentials are missing, wrong, or not allowed to do this.
+    Denied,
+    /// Leadership can no longer be proved; see [`Op::may_write`](super::Op::may_write).
+    NotLeader,
+    /// The operation was cancelled or its deadline passed.
+    Canceled,
+    /// Anything that may go away by itself: time-outs, 5xx, broken connections.
+    Transient,
+}
+
+impl ErrorKind {
+    /// Every kind, for tables and tests.
+    pub const ALL: [Self; 11] = [
+        Self::NotFound,
+        Self::NotImplemented,
+        Self::ImplementedElsewhere,
+        Self::Throttled,
+        Self::QuotaExceeded,
+        Self::Conflict,
+        Self::InvalidInput,
+        Self::Denied,
+        Self::NotLeader,
+        Self::Canceled,
+        Self::Transient,
+    ];
+
+    /// Returns the kind in snake case, as metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::NotImplemented => "not_implemented",
+            Self::ImplementedElsewhere => "implemented_elsewhere",
+            Self::Throttled => "throttled",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::Conflict => "conflict",
+            Self::InvalidInput => "invalid_input",
+            Self::Denied => "denied",
+            Self::NotLeader => "not_leader",
+            Self::Canceled => "canceled",
+            Self::Transient => "transient",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failed provider call.
+///
+/// `Display` prints the message alone; the cause is the error's `source`. Clones share the cause, because one failed
+/// batch answers many callers.
+#[derive(Clone, Debug)]
+pub struct CloudError {
+    kind: ErrorKind,
+    message: Box<str>,
+    retry_after: Option<Duration>,
+    reason: Option<&'static str>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl CloudError {
+    /// Makes an error from its kind and a message that says what was attempted on what, without secrets.
+    pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> Self {
+        Self { kind, message: message.into(), retry_after: None, reason: None, source: None }
+    }
+
+    /// Makes an error of kind [`ErrorKind::Transient`].
+    pub fn transient(message: impl Into<Box<str>>) -> Self {
+        Self::new(ErrorKind::Transient, message)
+    }
+
+    /// Makes an error of kind [`ErrorKind::InvalidInput`].
+    pub fn invalid_input(message: impl Into<Box<str>>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// Sets when the cloud wants to be asked again, counted from now.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+
+    /// Sets the event reason to use instead of the operation's default: PascalCase, from a small fixed set.
+    #[must_use]
+    pub fn with_reason(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// Sets the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Returns what the framework does about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Returns when the cloud wants to be asked again, counted from when the error was made.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Returns the event reason that the provider chose.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.reason
+    }
+
+    /// Returns the message and all causes in one line, for events and logs.
+    pub fn chain(&self) -> String {
+        let mut text = self.message.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl fmt::Display for CloudError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CloudError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|s| s as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<NotLeader> for CloudError {
+    fn from(error: NotLeader) -> Self {
+        Self::new(ErrorKind::NotLeader, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chain_prints_each_cause_once() {
+        let error =
+            CloudError::transient("describe 2 instances").with_source(std::io::Error::other("connection reset"));
+        assert_eq!(error.to_string(), "describe 2 instances");
+        assert_eq!(error.chain(), "describe 2 instances: connection reset");
+    }
+
+    #[test]
+    fn kinds_have_distinct_labels() {
+        let labels: std::collections::BTreeSet<_> = ErrorKind::ALL.iter().map(|k| k.as_str()).collect();
+        assert_eq!(labels.len(), ErrorKind::ALL.len());
+    }
+}

@@ -1,0 +1,388 @@
+use std::{
+    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use ipnet::IpNet;
+
+use super::{CloudError, EventKind, Op};
+use crate::k8s::{
+    EndpointSliceView, IpFamily, LbStatus, NodeView, Protocol, ServiceView, SessionAffinity, well_known as wk,
+};
+
+/// Creates, updates and deletes load balancers for Services. Needed for the service controller.
+///
+/// A service is owned by one worker at a time: no two calls about one service overlap.
+#[async_trait]
+pub trait LoadBalancers: Send + Sync {
+    /// Returns what the provider can do. Constant once [`CloudProvider::start`](super::CloudProvider::start) returned.
+    /// The framework checks every Service against it ([`LbSupport::refuse`]) before `ensure`: one that asks for more
+    /// is refused with an event, never served more openly than it asked.
+    fn supports(&self) -> LbSupport;
+
+    /// Parses the Service once: whose it is, which backends it takes, and a digest of all that matters to the cloud.
+    ///
+    /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer whose class is
+    /// claimed by the configuration. Annotations that the provider writes itself ([`LbOutcome::annotations`]) must not
+    /// change the digest, or each write would cause another `ensure`.
+    fn interpret(&self, service: &ServiceView) -> Claim;
+
+    /// Says what the user should know about a Service although it is served, or left to another controller: an unknown
+    /// annotation, a setting that has no effect here.
+    ///
+    /// Pure, called after [`interpret`](Self::interpret) with the same Service. Each remark becomes one event when it
+    /// first appears on the Service, not one per reconcile. None by default.
+    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
+        let _ = service;
+        Vec::new()
+    }
+
+    /// Makes the load balancer as described, creating what is missing.
+    ///
+    /// Idempotent and resumable: it may have been interrupted after any of its cloud calls, and is called again. With
+    /// [`Depth::Trust`] it may believe what it knows of the cloud; with [`Depth::Verify`] it reads the cloud again and
+    /// repairs drift. No call sleeps longer than two seconds: answer [`Progress::Pending`] instead.
+    async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome;
+
+    /// Brings the set of backends, and nothing else, in line. Called when only nodes or endpoints changed. Answer
+    /// [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the balancer is not there: it is then ensured.
+    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome;
+
+    /// Deletes everything of the load balancer. Succeeds on nothing, works when the Service's spec is invalid or the
+    /// Service is gone, and never touches what this cluster does not own.
+    async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError>;
+
+    /// Names the annotations to take off a Service that stays after its load balancer was deleted, because its type
+    /// changed: those that the provider wrote and that would mislead the next `ensure`.
+    ///
+    /// Pure, called after [`delete`](Self::delete) answered [`Progress::Done`]. None by default.
+    fn stale_annotations(&self, lb: &LbRef) -> Vec<Box<str>> {
+        let _ = lb;
+        Vec::new()
+    }
+
+    /// Says what [`ensure`](Self::ensure) would change, without changing anything (dry run, shadow mode).
+    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError>;
+}
+
+/// What load balancers of a provider can do. The default can do nothing beyond TCP to node ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent capabilities, each named at its use")]
+pub struct LbSupport {
+    /// Restricting clients by source range.
+    pub source_ranges: bool,
+    /// UDP ports.
+    pub udp: bool,
+    /// SCTP ports.
+    pub sctp: bool,
+    /// Ports of different protocols on one Service.
+    pub mixed_protocols: bool,
+    /// Two address families.
+    pub dual_stack: bool,
+    /// Services without node ports.
+    pub no_node_ports: bool,
+    /// `spec.loadBalancerIP`.
+    pub load_balancer_ip: bool,
+    /// Session affinity by client address.
+    pub client_ip_affinity: bool,
+}
+
+impl LbSupport {
+    /// Lists what `service` asks for beyond this support, or asks for wrongly; empty when it may be served.
+    pub fn refuse(&self, service: &ServiceView) -> Vec<InvalidInput> {
+        let mut found = Vec::new();
+        let mut need = |supported: bool, asked: bool, field: &str, message: &str| {
+            if asked && !supported {
+                found.push(InvalidInput::new(field, message));
+            }
+        };
+        let protocols: BTreeSet<_> = service.ports.iter().map(|p| p.protocol).collect();
+        let families: BTreeSet<_> = service.ip_families.iter().copied().collect();
+        let no_node_port = !service.allocate_node_ports && service.ports.iter().any(|p| p.node_port.is_none());
+        need(self.udp, protocols.contains(&Protocol::Udp), "spec.ports", "protocol UDP is not supported");
+        need(self.sctp, protocols.contains(&Protocol::Sctp), "spec.ports", "protocol SCTP is not supported");
+        need(self.mixed_protocols, protocols.len() > 1, "spec.ports", "more than one protocol is not supported");
+        need(self.dual_stack, families.len() > 1, "spec.ipFamilies", "two address families are not supported");
+        need(
+            self.no_node_ports,
+            no_node_port,
+            "spec.allocateLoadBalancerNodePorts",
+            "ports without a node port are not supported",
+        );
+        let ip = service.load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty());
+        need(self.load_balancer_ip, ip, "spec.loadBalancerIP", "a requested address is not supported");
+        let affinity = service.session_affinity != SessionAffinity::None;
+        need(self.client_ip_affinity, affinity, "spec.sessionAffinity", "session affinity is not supported");
+        match SourceRanges::of(service) {
+            Ok(sources) => need(
+                self.source_ranges,
+                sources.restricts(&service.ip_families),
+                "spec.loadBalancerSourceRanges",
+                "restricting clients by source range is not supported",
+            ),
+            Err(invalid) => found.extend(invalid),
+        }
+        found
+    }
+}
+
+/// Whose a Service is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claim {
+    /// Ours, and valid.
+    Ours {
+        /// Which backends it takes.
+        backends: Backends,
+        /// Digest of everything, besides the backends, that `ensure` would act on. Equal digests need no cloud call.
+        digest: Digest,
+    },
+    /// Another controller's: left alone, status untouched.
+    Elsewhere,
+    /// Ours, but it cannot be served; every mistake, for one event.
+    Refused(Vec<InvalidInput>),
+}
+
+/// Which backends a load balancer takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backends {
+    /// Nodes that meet all of these requirements; every node when there is none.
+    Nodes(Vec<LabelRequirement>),
+    /// Endpoints of the Service.
+    Endpoints,
+}
+
+/// What a node's labels must say for it to be a backend.
+///
+/// Labels that only annotations name are cached only if [`CloudProvider::node_fields`](super::CloudProvider::node_fields)
+/// asks for `all_labels`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LabelRequirement {
+    /// The label is there, with any value.
+    Exists(Box<str>),
+    /// The label has exactly this value.
+    Equals(Box<str>, Box<str>),
+}
+
+impl LabelRequirement {
+    /// Tells whether the node meets it.
+    pub fn matches(&self, node: &NodeView) -> bool {
+        match self {
+            Self::Exists(key) => node.labels.contains(key),
+            Self::Equals(key, value) => node.labels.get(key) == Some(value),
+        }
+    }
+}
+
+/// Something worth telling the owner of a Service, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Type of the event.
+    pub kind: EventKind,
+    /// Event reason: PascalCase, from a small fixed set.
+    pub reason: &'static str,
+    /// Note, under 1 kB.
+    pub note: Box<str>,
+}
+
+/// Digest of a desired state. Stable within a process; never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest(pub u64);
+
+impl Digest {
+    /// Digests any value; equal values have equal digests within a process.
+    pub fn of(value: &impl Hash) -> Self {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+/// One mistake in a Service, naming the field or annotation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct InvalidInput {
+    /// Field path or annotation key.
+    pub field: Box<str>,
+    /// What is wrong with it.
+    pub message: Box<str>,
+}
+
+impl InvalidInput {
+    /// Makes a mistake from the field path or annotation key and what is wrong with it.
+    pub fn new(field: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// Complete, validated description of a wanted load balancer.
+#[derive(Clone, Debug)]
+pub struct LbSpec {
+    /// Value of `--cluster-name`.
+    pub cluster: Arc<str>,
+    /// The Service as observed: UID, ports, policies, annotations, previous status.
+    pub service: Arc<ServiceView>,
+    /// Client networks that may connect.
+    pub sources: SourceRanges,
+    /// Backends.
+    pub backends: BackendSet,
+}
+
+/// Which clients may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceRanges {
+    /// The Service says nothing: provider's default, commonly everybody.
+    Unset,
+    /// Exactly these, sorted and without duplicates. May hold `0.0.0.0/0` or `::/0`.
+    Only(Vec<IpNet>),
+}
+
+impl SourceRanges {
+    /// Reads `spec.loadBalancerSourceRanges`, or, when that is empty, the annotation
+    /// `service.beta.kubernetes.io/load-balancer-source-ranges` (comma-separated).
+    ///
+    /// Networks are cut to their prefix. An annotation that is empty counts as absent.
+    ///
+    /// # Errors
+    /// Every entry that is no network. A service with one must not be served: to leave the entry out could open it,
+    /// or close it, to the wrong clients.
+    pub fn of(service: &ServiceView) -> Result<Self, Vec<InvalidInput>> {
+        let annotation = service.annotations.get(wk::ANNOTATION_SOURCE_RANGES).map(|text| text.trim());
+        let (field, entries): (_, Vec<&str>) = match annotation {
+            _ if !service.source_ranges.is_empty() => {
+                ("spec.loadBalancerSourceRanges", service.source_ranges.iter().map(|e| e.trim()).collect())
+            }
+            Some(text) if !text.is_empty() => (wk::ANNOTATION_SOURCE_RANGES, text.split(',').map(str::trim).collect()),
+            _ => return Ok(Self::Unset),
+        };
+        let (mut networks, mut invalid) = (BTreeSet::new(), Vec::new());
+        for entry in entries {
+            match entry.parse::<IpNet>() {
+                Ok(network) => {
+                    networks.insert(network.trunc());
+                }
+                Err(_) => invalid.push(InvalidInput::new(field, format!("{entry:?} is not a network in CIDR form"))),
+            }
+        }
+        if invalid.is_empty() { Ok(Self::Only(networks.into_iter().collect())) } else { Err(invalid) }
+    }
+
+    /// Tells whether any client of these address families, or of a family that is named here, is kept out.
+    pub fn restricts(&self, families: &[IpFamily]) -> bool {
+        let Self::Only(networks) = self else { return false };
+        let open = |family| networks.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
+        !networks.iter().map(IpFamily::of).chain(families.iter().copied()).all(open)
+    }
+}
+
+/// Backends of a wanted load balancer.
+#[derive(Clone, Debug)]
+pub enum BackendSet {
+    /// Nodes, sorted by name.
+    Nodes(Vec<Arc<NodeView>>),
+    /// Slices of the Service, sorted by name.
+    Endpoints(Vec<Arc<EndpointSliceView>>),
+}
+
+/// How far `ensure` trusts what it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Only differences from the last known state need calls.
+    Trust,
+    /// Read the cloud and repair drift.
+    Verify,
+}
+
+/// Names a load balancer to delete, even when the Service is invalid or gone.
+#[derive(Clone, Debug)]
+pub struct LbRef {
+    /// UID of the Service.
+    pub uid: Box<str>,
+    /// Namespace of the Service.
+    pub namespace: Arc<str>,
+    /// Name of the Service.
+    pub name: Arc<str>,
+    /// Load-balancer class.
+    pub class: Option<Arc<str>>,
+    /// Annotations as last seen.
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// Status as last seen.
+    pub status: LbStatus,
+    /// The Service as last seen, if it was seen.
+    pub last_seen: Option<Arc<ServiceView>>,
+}
+
+/// Result of `ensure` and `update_backends`.
+#[derive(Debug)]
+pub struct LbOutcome {
+    /// Status to publish; `None` leaves it untouched. May be given together with an error.
+    pub status: Option<LbStatus>,
+    /// Annotations to persist on the Service; `None` removes one.
+    pub annotations: BTreeMap<Box<str>, Option<Box<str>>>,
+    /// How it went.
+    pub result: Result<Progress, CloudError>,
+}
+
+impl LbOutcome {
+    /// Makes an outcome that is done and publishes `status`.
+    pub fn done(status: LbStatus) -> Self {
+        Self { status: Some(status), annotations: BTreeMap::new(), result: Ok(Progress::Done) }
+    }
+
+    /// Makes an outcome that waits for the cloud and leaves the status untouched.
+    pub fn pending(after: Duration, why: impl Into<Box<str>>) -> Self {
+        let result = Ok(Progress::Pending { after, why: why.into() });
+        Self { status: None, annotations: BTreeMap::new(), result }
+    }
+
+    /// Adds an annotation to persist on the Service.
+    #[must_use]
+    pub fn with_annotation(mut self, key: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
+        self.annotations.insert(key.into(), Some(value.into()));
+        self
+    }
+
+    /// Publishes `status` whatever the result: a balancer that serves although a later step failed or still runs.
+    #[must_use]
+    pub fn with_status(mut self, status: LbStatus) -> Self {
+        self.status = Some(status);
+        self
+    }
+}
+
+impl From<CloudError> for LbOutcome {
+    fn from(error: CloudError) -> Self {
+        Self { status: None, annotations: BTreeMap::new(), result: Err(error) }
+    }
+}
+
+/// Whether something is finished. Waiting is an outcome, not an error: it warns nobody and holds no worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Finished.
+    Done,
+    /// The cloud is still at it.
+    Pending {
+        /// When to ask again.
+        after: Duration,
+        /// What is waited for.
+        why: Box<str>,
+    },
+}
+
+/// One change that a provider would make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedChange {
+    /// Cloud operation, in the cloud's own spelling.
+    pub operation: Box<str>,
+    /// Object it concerns.
+    pub object: Box<str>,
+    /// Why.
+    pub reason: Box<str>,
+}
+
+#[cfg(test)]
+#[path = "load_balancer_tests.rs"]
+mod tests;

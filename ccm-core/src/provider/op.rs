@@ -1,0 +1,199 @@
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{CloudError, ErrorKind};
+use crate::runtime::gate::WriteGate;
+
+/// One operation that the framework asks of a provider: its identity, its limits, and the right to write.
+///
+/// Passed to every call. Cheap to clone.
+#[derive(Clone)]
+pub struct Op {
+    cluster: Arc<str>,
+    cancel: CancellationToken,
+    deadline: Option<Instant>,
+    pending_for: Duration,
+    gate: WriteGate,
+    events: Arc<dyn ObjectEvents>,
+}
+
+impl Op {
+    /// Makes an operation without deadline and events.
+    pub fn new(cluster: impl Into<Arc<str>>, cancel: CancellationToken, gate: WriteGate) -> Self {
+        Self {
+            cluster: cluster.into(),
+            cancel,
+            deadline: None,
+            pending_for: Duration::ZERO,
+            gate,
+            events: Arc::new(NoEvents),
+        }
+    }
+
+    /// Ends the operation at `deadline`.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Tells the provider how long the object has been waited for.
+    #[must_use]
+    pub fn with_pending_for(mut self, pending_for: Duration) -> Self {
+        self.pending_for = pending_for;
+        self
+    }
+
+    /// Sends events to the object at hand.
+    #[must_use]
+    pub fn with_events(mut self, events: Arc<dyn ObjectEvents>) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Returns the value of `--cluster-name`.
+    pub fn cluster_name(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Returns the time left, or `None` without a deadline.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.deadline.map(|d| d.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns for how long the object at hand has been answered with
+    /// [`Progress::Pending`](super::Progress::Pending) without a pause; zero at the first try. A provider chooses its
+    /// next wait by it, and tells the user when a wait becomes too long, without keeping counts of its own.
+    pub fn pending_for(&self) -> Duration {
+        self.pending_for
+    }
+
+    /// Checks the right to change anything. A provider's client calls this immediately before *every* request that
+    /// creates, changes or deletes; a request already sent may finish.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotLeader`] when leadership cannot be proved any more, [`ErrorKind::Canceled`] when the operation
+    /// was cancelled.
+    pub fn may_write(&self) -> Result<(), CloudError> {
+        if self.cancel.is_cancelled() {
+            return Err(canceled("operation was cancelled"));
+        }
+        Ok(self.gate.may_write()?)
+    }
+
+    /// Tells whether the operation was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Waits until the operation is cancelled.
+    pub async fn cancelled(&self) {
+        self.cancel.cancelled().await;
+    }
+
+    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes.
+    ///
+    /// # Errors
+    /// What `call` returns, or [`ErrorKind::Canceled`].
+    ///
+    /// # Cancellation
+    /// `call` is dropped at an await point.
+    pub async fn run<T>(&self, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
+        let bounded = async {
+            match self.deadline {
+                None => call.await,
+                Some(deadline) => match tokio::time::timeout_at(deadline, call).await {
+                    Ok(result) => result,
+                    Err(_) => Err(canceled("deadline of the operation passed")),
+                },
+            }
+        };
+        match self.cancel.run_until_cancelled(bounded).await {
+            Some(result) => result,
+            None => Err(canceled("operation was cancelled")),
+        }
+    }
+
+    /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).
+    pub fn event(&self, kind: EventKind, reason: &'static str, note: &str) {
+        self.events.record(kind, reason, note);
+    }
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Op").field("cluster", &self.cluster).field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+fn canceled(message: &str) -> CloudError {
+    CloudError::new(ErrorKind::Canceled, message)
+}
+
+/// Type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// `Normal`.
+    Normal,
+    /// `Warning`.
+    Warning,
+}
+
+impl EventKind {
+    /// Returns the spelling of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// Records events on one object. Never blocks; a full queue drops.
+pub trait ObjectEvents: Send + Sync {
+    /// Records one event: reason in PascalCase from a fixed set, note under 1 kB.
+    fn record(&self, kind: EventKind, reason: &'static str, note: &str);
+}
+
+struct NoEvents;
+
+impl ObjectEvents for NoEvents {
+    fn record(&self, _: EventKind, _: &'static str, _: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(cancel: &CancellationToken) -> Op {
+        Op::new("kubernetes", cancel.clone(), WriteGate::always_open())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_ends_the_call_as_canceled() {
+        let op = op(&CancellationToken::new()).with_deadline(Instant::now() + Duration::from_secs(1));
+        let result: Result<(), _> = op.run(std::future::pending()).await;
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+        assert_eq!(op.remaining(), Some(Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancellation_ends_calls_and_the_right_to_write() {
+        let cancel = CancellationToken::new();
+        let op = op(&cancel);
+        assert!(op.may_write().is_ok());
+        cancel.cancel();
+        assert_eq!(op.may_write().unwrap_err().kind(), ErrorKind::Canceled);
+        let result: Result<(), _> = op.run(std::future::pending()).await;
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+    }
+
+    #[tokio::test]
+    async fn a_closed_gate_is_not_leader() {
+        let (gate, _keeper) = WriteGate::closed();
+        let op = Op::new("kubernetes", CancellationToken::new(), gate);
+        assert_eq!(op.may_write().unwrap_err().kind(), ErrorKind::NotLeader);
+    }
+}

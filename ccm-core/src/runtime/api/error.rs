@@ -1,0 +1,258 @@
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use http::StatusCode;
+
+use super::{Target, status::Status};
+use crate::runtime::gate::NotLeader;
+
+/// A request to the API server that did not succeed.
+///
+/// `Display` says what was attempted on what and why it failed, in one line; for missing rights it names the RBAC rule.
+#[derive(Clone, Debug)]
+pub struct ApiError {
+    /// What the caller should do about it.
+    pub kind: ApiErrorKind,
+    details: Box<Details>,
+}
+
+#[derive(Clone, Debug)]
+struct Details {
+    target: Target,
+    message: String,
+    reason: String,
+    code: Option<u16>,
+    retry_after: Option<Duration>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// Kind of an [`ApiError`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiErrorKind {
+    /// 404: the object is not there.
+    NotFound,
+    /// 409: changed meanwhile, exists already ([`ApiError::reason`] `AlreadyExists`), or a precondition did not hold.
+    /// Read again and decide again.
+    Conflict,
+    /// A `test` or another operation of a JSON Patch did not fit the object. Read again and decide again.
+    ///
+    /// Seen on 1.36.3: the server answers 422 without any details, which no refusal by validation does.
+    TestFailed,
+    /// 422: validation refused the object. Sending the same again will not help.
+    Invalid(Vec<Cause>),
+    /// 403: a right is missing, or an admission plug-in refused.
+    Forbidden,
+    /// 401: the credentials were not accepted, or could not be obtained.
+    Unauthorized,
+    /// 429: the server asks to wait.
+    Throttled,
+    /// 410: the resource version or continue token has expired. List again.
+    Gone,
+    /// The write gate was closed; nothing was sent.
+    NotLeader,
+    /// No answer within the deadline. A change may have been made.
+    Timeout,
+    /// The client was shut down before the request was sent; nothing was sent.
+    Canceled,
+    /// No connection, or a server error (5xx). A change may have been made.
+    Unavailable,
+    /// Anything else.
+    Other,
+}
+
+/// One reason why validation refused an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// Field, in the server's notation.
+    pub field: String,
+    /// Machine-readable reason, for example `FieldValueInvalid`.
+    pub reason: String,
+    /// Explanation.
+    pub message: String,
+}
+
+impl ApiError {
+    /// Makes an error of the client's own side.
+    pub(crate) fn local(kind: ApiErrorKind, target: Target, message: impl Into<String>) -> Self {
+        let details = Details {
+            target,
+            message: message.into(),
+            reason: String::new(),
+            code: None,
+            retry_after: None,
+            source: None,
+        };
+        Self { kind, details: Box::new(details) }
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub(crate) fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.details.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Makes the error for an answer of the server. `json_patch`: whether the request was one.
+    pub(crate) fn answered(
+        target: Target,
+        code: StatusCode,
+        status: Status,
+        retry_after: Option<Duration>,
+        json_patch: bool,
+    ) -> Self {
+        let retry_after = retry_after.or(status.retry_after);
+        let kind = classify(code, &status, json_patch);
+        let details = Details {
+            target,
+            message: status.message,
+            reason: status.reason,
+            code: Some(code.as_u16()),
+            retry_after,
+            source: None,
+        };
+        Self { kind, details: Box::new(details) }
+    }
+
+    /// Makes the error for a request that got no answer.
+    pub(crate) fn transport(target: Target, error: kube::Error) -> Self {
+        let (kind, message) = match &error {
+            kube::Error::Auth(_) => (ApiErrorKind::Unauthorized, "cannot obtain credentials"),
+            _ => (ApiErrorKind::Unavailable, "no answer from the API server"),
+        };
+        Self::local(kind, target, message).caused_by(error)
+    }
+
+    /// Makes the error for a request that the closed gate held back.
+    pub(crate) fn not_leader(target: Target, error: NotLeader) -> Self {
+        Self::local(ApiErrorKind::NotLeader, target, error.to_string())
+    }
+
+    /// Returns the kind.
+    pub fn kind(&self) -> &ApiErrorKind {
+        &self.kind
+    }
+
+    /// Returns how long the server asked to wait before the next try.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.details.retry_after
+    }
+
+    /// Returns what the request was about.
+    pub fn target(&self) -> &Target {
+        &self.details.target
+    }
+
+    /// Returns the server's machine-readable reason (`AlreadyExists`, `Expired`, …); empty when it gave none.
+    pub fn reason(&self) -> &str {
+        &self.details.reason
+    }
+
+    /// Returns the HTTP status of the answer; `None` when there was no answer.
+    pub fn code(&self) -> Option<u16> {
+        self.details.code
+    }
+
+    /// Returns the server's message, or what failed on this side.
+    pub fn message(&self) -> &str {
+        &self.details.message
+    }
+}
+
+fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind {
+    if status.reason == "Expired" {
+        return ApiErrorKind::Gone;
+    }
+    match code.as_u16() {
+        401 => ApiErrorKind::Unauthorized,
+        403 => ApiErrorKind::Forbidden,
+        404 => ApiErrorKind::NotFound,
+        408 => ApiErrorKind::Timeout,
+        409 => ApiErrorKind::Conflict,
+        410 => ApiErrorKind::Gone,
+        422 if json_patch && status.causes.is_empty() => ApiErrorKind::TestFailed,
+        422 => ApiErrorKind::Invalid(status.causes.clone()),
+        429 => ApiErrorKind::Throttled,
+        504 if status.reason == "Timeout" => ApiErrorKind::Timeout,
+        500..=599 => ApiErrorKind::Unavailable,
+        _ => ApiErrorKind::Other,
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Details { target, message, code, .. } = &*self.details;
+        match &self.kind {
+            ApiErrorKind::Forbidden => {
+                let Target { verb, group, resource, .. } = target;
+                write!(
+                    f,
+                    "cannot {target}: missing RBAC rule for verb {verb:?} on resource {resource:?} in API group {group:?}"
+                )?;
+                if message.is_empty() { Ok(()) } else { write!(f, " (server: {message})") }
+            }
+            ApiErrorKind::Unauthorized => {
+                write!(f, "cannot {target}: credentials not accepted")?;
+                if message.is_empty() { Ok(()) } else { write!(f, " ({message})") }
+            }
+            _ => match code {
+                Some(code) if message.is_empty() => write!(f, "cannot {target}: server answered {code}"),
+                Some(code) => write!(f, "cannot {target}: {message} ({code})"),
+                None => write!(f, "cannot {target}: {message}"),
+            },
+        }
+    }
+}
+
+impl Error for ApiError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.details.source.as_deref().map(|e| e as &(dyn Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    fn answered(code: u16, status: Status, json_patch: bool) -> ApiError {
+        let target = Target::of(&Method::PATCH, "/api/v1/nodes/a/status");
+        ApiError::answered(target, StatusCode::from_u16(code).unwrap(), status, None, json_patch)
+    }
+
+    #[test]
+    fn a_missing_right_names_the_rule() {
+        let text = answered(403, Status::default(), false).to_string();
+        assert_eq!(
+            text,
+            "cannot patch nodes/status a: missing RBAC rule for verb \"patch\" on resource \"nodes/status\" in API group \"\""
+        );
+    }
+
+    #[test]
+    fn a_failed_test_is_told_from_a_refusal() {
+        let cause = Cause { field: "spec".into(), reason: "FieldValueInvalid".into(), message: "no".into() };
+        let refused = Status { causes: vec![cause.clone()], ..Status::default() };
+        assert_eq!(answered(422, Status::default(), true).kind, ApiErrorKind::TestFailed);
+        assert_eq!(answered(422, refused, true).kind, ApiErrorKind::Invalid(vec![cause]));
+        assert_eq!(answered(422, Status::default(), false).kind, ApiErrorKind::Invalid(Vec::new()));
+    }
+
+    #[test]
+    fn codes_map_to_kinds() {
+        let cases = [
+            (400, ApiErrorKind::Other),
+            (401, ApiErrorKind::Unauthorized),
+            (404, ApiErrorKind::NotFound),
+            (409, ApiErrorKind::Conflict),
+            (410, ApiErrorKind::Gone),
+            (429, ApiErrorKind::Throttled),
+            (500, ApiErrorKind::Unavailable),
+            (503, ApiErrorKind::Unavailable),
+        ];
+        for (code, want) in cases {
+            assert_eq!(answered(code, Status::default(), false).kind, want, "{code}");
+        }
+        let expired = Status { reason: "Expired".into(), ..Status::default() };
+        assert_eq!(answered(500, expired, false).kind, ApiErrorKind::Gone);
+    }
+}

@@ -1,0 +1,97 @@
+use serde::Serialize;
+use serde_json::Value;
+
+/// A change of an object that does not replace what it does not name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// JSON Patch (RFC 6902): all operations in order, or none.
+    Json(Vec<PatchOp>),
+    /// JSON merge patch (RFC 7396).
+    Merge(Value),
+    /// Strategic merge patch: lists merge by the keys that the API declares.
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Returns the media type that tells the server which kind of patch it is.
+    pub fn content_type(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "application/json-patch+json",
+            Self::Merge(_) => "application/merge-patch+json",
+            Self::Strategic(_) => "application/strategic-merge-patch+json",
+        }
+    }
+
+    pub(crate) fn body(&self) -> serde_json::Result<Vec<u8>> {
+        match self {
+            Self::Json(ops) => serde_json::to_vec(ops),
+            Self::Merge(value) | Self::Strategic(value) => serde_json::to_vec(value),
+        }
+    }
+}
+
+/// One operation of a JSON Patch. Paths are JSON Pointers (RFC 6901), see [`escape_pointer`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum PatchOp {
+    /// Fails the whole patch unless the value at the path equals this one.
+    Test {
+        /// Where.
+        path: String,
+        /// Expected value.
+        value: Value,
+    },
+    /// Adds to a map, replacing what is there, or inserts into a list.
+    Add {
+        /// Where.
+        path: String,
+        /// New value.
+        value: Value,
+    },
+    /// Replaces what must be there.
+    Replace {
+        /// Where.
+        path: String,
+        /// New value.
+        value: Value,
+    },
+    /// Removes what must be there.
+    Remove {
+        /// Where.
+        path: String,
+    },
+}
+
+/// Escapes one segment of a JSON Pointer: label and annotation keys contain `/`.
+pub fn escape_pointer(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn operations_are_spelt_as_in_the_rfc() {
+        let ops = vec![
+            PatchOp::Test { path: "/a".into(), value: json!(1) },
+            PatchOp::Add { path: "/b".into(), value: json!({}) },
+            PatchOp::Replace { path: "/c".into(), value: json!("x") },
+            PatchOp::Remove { path: "/d".into() },
+        ];
+        let want = json!([
+            {"op": "test", "path": "/a", "value": 1},
+            {"op": "add", "path": "/b", "value": {}},
+            {"op": "replace", "path": "/c", "value": "x"},
+            {"op": "remove", "path": "/d"},
+        ]);
+        assert_eq!(serde_json::to_value(&ops).unwrap(), want);
+    }
+
+    #[test]
+    fn pointers_are_escaped_tilde_first() {
+        assert_eq!(escape_pointer("a.b/c~1"), "a.b~1c~01");
+    }
+}

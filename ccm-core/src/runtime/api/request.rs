@@ -1,0 +1,136 @@
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{ApiError, ApiErrorKind, Patch, Target};
+
+/// `Accept` of a plain JSON answer.
+pub const ACCEPT_JSON: &str = "application/json";
+/// `Accept` of an object or list that is decoded here: protobuf where the server has it.
+pub const ACCEPT_OBJECT: &str = "application/vnd.kubernetes.protobuf,application/json";
+/// `Accept` of a watch that is decoded here.
+pub const ACCEPT_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch,application/vnd.kubernetes.protobuf,application/json";
+/// `Accept` of an answer that only has metadata; a server that cannot do it sends the whole object.
+pub const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// Body encoding of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON.
+    Json,
+    /// Kubernetes' protobuf envelope.
+    Protobuf,
+}
+
+impl Encoding {
+    pub(crate) fn of(content_type: Option<&HeaderValue>) -> Self {
+        let protobuf = content_type.is_some_and(|v| v.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
+        if protobuf { Self::Protobuf } else { Self::Json }
+    }
+}
+
+/// One request to the API server: a path below its address, and what to send.
+#[derive(Clone, Debug)]
+pub struct ApiRequest {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) accept: &'static str,
+    pub(crate) content_type: Option<&'static str>,
+    pub(crate) body: Bytes,
+    pub(crate) json_patch: bool,
+}
+
+impl ApiRequest {
+    /// Reads `path` (with query).
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::bare(Method::GET, path.into())
+    }
+
+    /// Deletes `path`, without options; see [`ApiRequest::json`].
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self::bare(Method::DELETE, path.into())
+    }
+
+    /// Creates an object in the collection at `path`.
+    pub fn create<T: Serialize + ?Sized>(path: impl Into<String>, body: &T) -> Result<Self, ApiError> {
+        Self::bare(Method::POST, path.into()).json(body)
+    }
+
+    /// Replaces the object at `path`.
+    pub fn update<T: Serialize + ?Sized>(path: impl Into<String>, body: &T) -> Result<Self, ApiError> {
+        Self::bare(Method::PUT, path.into()).json(body)
+    }
+
+    /// Patches the object at `path`.
+    pub fn patch(path: impl Into<String>, patch: &Patch) -> Result<Self, ApiError> {
+        let mut request = Self::bare(Method::PATCH, path.into());
+        let body = patch.body();
+        request.body = body.map_err(|e| request.unserialisable(e))?.into();
+        request.content_type = Some(patch.content_type());
+        request.json_patch = matches!(patch, Patch::Json(_));
+        Ok(request)
+    }
+
+    /// Sets a JSON body.
+    pub fn json<T: Serialize + ?Sized>(mut self, body: &T) -> Result<Self, ApiError> {
+        self.body = serde_json::to_vec(body).map_err(|e| self.unserialisable(e))?.into();
+        self.content_type = Some("application/json");
+        Ok(self)
+    }
+
+    /// Sets the `Accept` header; JSON otherwise.
+    #[must_use]
+    pub fn accept(mut self, accept: &'static str) -> Self {
+        self.accept = accept;
+        self
+    }
+
+    /// Tells whether the request only reads.
+    pub fn is_read(&self) -> bool {
+        matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        Target::of(&self.method, &self.path)
+    }
+
+    fn bare(method: Method, path: String) -> Self {
+        Self { method, path, accept: ACCEPT_JSON, content_type: None, body: Bytes::new(), json_patch: false }
+    }
+
+    fn unserialisable(&self, error: serde_json::Error) -> ApiError {
+        ApiError::local(ApiErrorKind::Other, self.target(), "cannot serialise the request").caused_by(error)
+    }
+}
+
+/// Successful answer of the API server.
+#[derive(Clone, Debug)]
+pub struct ApiResponse {
+    pub(crate) target: Target,
+    pub(crate) encoding: Encoding,
+    pub(crate) body: Bytes,
+}
+
+impl ApiResponse {
+    /// Returns the encoding of the body.
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// Returns the body.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Decodes a JSON body.
+    ///
+    /// # Errors
+    /// [`ApiErrorKind::Other`] when the body is not what was asked for.
+    pub fn json<R: DeserializeOwned>(&self) -> Result<R, ApiError> {
+        serde_json::from_slice(&self.body).map_err(|e| self.undecodable(e))
+    }
+
+    pub(crate) fn undecodable(&self, error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
+        ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer").caused_by(error)
+    }
+}

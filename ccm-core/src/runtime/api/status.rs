@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+use prost::Message;
+use serde::Deserialize;
+
+use super::{Cause, Encoding};
+use crate::runtime::reflector::wire;
+
+/// The server's own account of a failure (`meta/v1` Status), as far as it is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub message: String,
+    pub reason: String,
+    pub code: Option<u16>,
+    pub causes: Vec<Cause>,
+    pub retry_after: Option<Duration>,
+}
+
+impl Status {
+    /// Reads the body of a failed request. A body that is no Status becomes the message, cut short.
+    pub(crate) fn of_body(encoding: Encoding, body: &[u8]) -> Self {
+        let parsed = match encoding {
+            Encoding::Json => serde_json::from_slice::<StatusJson>(body).ok().map(Self::from),
+            Encoding::Protobuf => wire::unwrap_unknown(body.to_vec().into())
+                .ok()
+                .and_then(|raw| wire::StatusProto::decode(raw).ok())
+                .map(Self::from),
+        };
+        parsed.unwrap_or_else(|| {
+            let text = String::from_utf8_lossy(body);
+            Self { message: text.trim().chars().take(200).collect(), ..Self::default() }
+        })
+    }
+}
+
+/// JSON form of a Status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StatusJson {
+    message: Option<String>,
+    reason: Option<String>,
+    code: Option<i32>,
+    details: Option<DetailsJson>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct DetailsJson {
+    causes: Option<Vec<CauseJson>>,
+    retry_after_seconds: Option<i32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CauseJson {
+    field: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+impl From<StatusJson> for Status {
+    fn from(json: StatusJson) -> Self {
+        let details = json.details.unwrap_or_default();
+        let cause = |c: CauseJson| Cause {
+            field: c.field.unwrap_or_default(),
+            reason: c.reason.unwrap_or_default(),
+            message: c.message.unwrap_or_default(),
+        };
+        Self {
+            message: json.message.unwrap_or_default(),
+            reason: json.reason.unwrap_or_default(),
+            code: json.code.and_then(|c| u16::try_from(c).ok()),
+            causes: details.causes.unwrap_or_default().into_iter().map(cause).collect(),
+            retry_after: details.retry_after_seconds.and_then(seconds),
+        }
+    }
+}
+
+impl From<wire::StatusProto> for Status {
+    fn from(proto: wire::StatusProto) -> Self {
+        let details = proto.details.unwrap_or_default();
+        let cause = |c: wire::StatusCauseProto| Cause { field: c.field, reason: c.reason, message: c.message };
+        Self {
+            message: proto.message,
+            reason: proto.reason,
+            code: u16::try_from(proto.code).ok().filter(|c| *c != 0),
+            causes: details.causes.into_iter().map(cause).collect(),
+            retry_after: seconds(details.retry_after_seconds),
+        }
+    }
+}
+
+fn seconds(n: i32) -> Option<Duration> {
+    u64::try_from(n).ok().filter(|n| *n > 0).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_no_status_is_kept_as_message() {
+        assert_eq!(Status::of_body(Encoding::Json, b"404 page not found\n").message, "404 page not found");
+        assert_eq!(Status::of_body(Encoding::Protobuf, b"oops").message, "oops");
+    }
+
+    #[test]
+    fn causes_and_waiting_time_are_read() {
+        let body = br#"{"kind":"Status","message":"m","reason":"Invalid","code":422,
+            "details":{"retryAfterSeconds":3,"causes":[{"reason":"R","message":"M","field":"F"}]}}"#;
+        let status = Status::of_body(Encoding::Json, body);
+        assert_eq!((status.code, status.retry_after), (Some(422), Some(Duration::from_secs(3))));
+        assert_eq!(status.causes, [Cause { field: "F".into(), reason: "R".into(), message: "M".into() }]);
+    }
+}

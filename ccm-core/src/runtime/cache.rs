@@ -1,0 +1,227 @@
+//! The shared, read-only view of one kind of object.
+//!
+//! A [`Cache`] is filled by a [`Reflector`](super::reflector::Reflector) and read by everybody else. What it guarantees:
+//!
+//! - It only ever holds states that the API server reported, and never goes back to an older state of an object, save
+//!   when the server itself did (etcd restored from a backup): see the reflector.
+//! - Handlers see every difference between two states of the cache exactly once and in order, after it can be read. States
+//!   in between may be missing: a cut watch turns ten changes into one.
+//! - An object that was deleted and created again under its name is `Deleted` and then `Added`, never `Updated`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use super::reflector::{Decoder, Watched};
+use crate::provider::Index;
+
+#[cfg(test)]
+mod tests;
+
+/// A difference between two states of a cache.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// There is a new object.
+    Added(Arc<T>),
+    /// The object changed, if only in its resource version.
+    Updated {
+        /// As it was.
+        old: Arc<T>,
+        /// As it is.
+        new: Arc<T>,
+    },
+    /// The object is gone; its last known state.
+    Deleted(Arc<T>),
+}
+
+impl<T> Clone for Change<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Added(new) => Self::Added(new.clone()),
+            Self::Updated { old, new } => Self::Updated { old: old.clone(), new: new.clone() },
+            Self::Deleted(old) => Self::Deleted(old.clone()),
+        }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Change<T> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Added(a), Self::Added(b)) | (Self::Deleted(a), Self::Deleted(b)) => a == b,
+            (Self::Updated { old, new }, Self::Updated { old: o, new: n }) => old == o && new == n,
+            _ => false,
+        }
+    }
+}
+
+type Handler<T> = Box<dyn Fn(&Change<T>) + Send + Sync>;
+
+/// All objects of one kind, by key. Clones show the same objects.
+pub struct Cache<T: Watched>(Arc<Shared<T>>);
+
+struct Shared<T: Watched> {
+    objects: RwLock<HashMap<Arc<str>, Arc<T>>>,
+    /// Held during a whole change and its notifications, which keeps them in order.
+    handlers: Mutex<Vec<Handler<T>>>,
+    synced: watch::Sender<bool>,
+    decoder: Decoder<T>,
+}
+
+impl<T: Watched> Clone for Cache<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Watched> fmt::Debug for Cache<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("resource", &T::RESOURCE)
+            .field("len", &self.len())
+            .field("synced", &self.is_synced())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Watched> Cache<T> {
+    /// Makes an empty cache that keeps these fields of each object.
+    pub fn new(fields: T::Fields) -> Self {
+        Self(Arc::new(Shared {
+            objects: RwLock::default(),
+            handlers: Mutex::default(),
+            synced: watch::Sender::new(false),
+            decoder: Decoder::new(fields),
+        }))
+    }
+
+    /// Returns the object with this key.
+    pub fn get(&self, key: &str) -> Option<Arc<T>> {
+        self.0.objects.read().get(key).cloned()
+    }
+
+    /// Returns all objects, in no particular order.
+    pub fn list(&self) -> Vec<Arc<T>> {
+        self.0.objects.read().values().cloned().collect()
+    }
+
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.0.objects.read().len()
+    }
+
+    /// Tells whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells whether the first complete list has arrived.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits until the first complete list has arrived and all handlers have seen it.
+    pub async fn synced(&self) {
+        let mut synced = self.0.synced.subscribe();
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = synced.wait_for(|s| *s).await;
+    }
+
+    /// Calls `handler` with every change from now on, and at once with `Added` for what is there already.
+    ///
+    /// The handler runs on the cache's task and holds it up: it should put a key into a queue and return. It may read the
+    /// cache; it must not register handlers (that would wait for itself).
+    pub fn on_change(&self, handler: impl Fn(&Change<T>) + Send + Sync + 'static) {
+        let mut handlers = self.0.handlers.lock();
+        for object in self.list() {
+            handler(&Change::Added(object));
+        }
+        handlers.push(Box::new(handler));
+    }
+
+    /// Returns what turns the server's bytes into objects of this cache.
+    pub(crate) fn decoder(&self) -> &Decoder<T> {
+        &self.0.decoder
+    }
+
+    /// Takes a complete list as the new state. Objects of `unreadable` keys stay as they are: they exist, but their new
+    /// state could not be read.
+    pub(crate) fn replace(&self, items: Vec<T>, unreadable: &HashSet<String>) {
+        let handlers = self.0.handlers.lock();
+        let mut listed: HashMap<Arc<str>, Arc<T>> = HashMap::with_capacity(items.len());
+        listed.extend(items.into_iter().map(|item| (item.key(), Arc::new(item))));
+        let changes = {
+            let mut objects = self.0.objects.write();
+            let mut changes = Vec::new();
+            for (key, old) in objects.iter() {
+                if !listed.contains_key(key) && !unreadable.contains(&**key) {
+                    changes.push(Change::Deleted(old.clone()));
+                }
+            }
+            objects.retain(|key, _| listed.contains_key(key) || unreadable.contains(&**key));
+            for (key, new) in listed {
+                let old = objects.insert(key, new.clone());
+                push_difference(&mut changes, old, new);
+            }
+            changes
+        };
+        notify(&handlers, &changes);
+        self.0.synced.send_replace(true);
+    }
+
+    /// Takes the newest state of one object.
+    pub(crate) fn apply(&self, object: T) {
+        let handlers = self.0.handlers.lock();
+        let new = Arc::new(object);
+        let old = self.0.objects.write().insert(new.key(), new.clone());
+        let mut changes = Vec::with_capacity(2);
+        push_difference(&mut changes, old, new);
+        notify(&handlers, &changes);
+    }
+
+    /// Removes an object. One of the same name that came after it stays.
+    pub(crate) fn remove(&self, gone: &T) {
+        let handlers = self.0.handlers.lock();
+        let old = {
+            let mut objects = self.0.objects.write();
+            match objects.get(&*gone.key()) {
+                Some(old) if old.uid() == gone.uid() => objects.remove(&*gone.key()),
+                _ => None,
+            }
+        };
+        if let Some(old) = old {
+            notify(&handlers, &[Change::Deleted(old)]);
+        }
+    }
+}
+
+impl<T: Watched> Index<T> for Cache<T> {
+    fn get(&self, key: &str) -> Option<Arc<T>> {
+        self.get(key)
+    }
+
+    fn list(&self) -> Vec<Arc<T>> {
+        self.list()
+    }
+}
+
+fn push_difference<T: Watched>(changes: &mut Vec<Change<T>>, old: Option<Arc<T>>, new: Arc<T>) {
+    match old {
+        None => changes.push(Change::Added(new)),
+        Some(old) if old.uid() != new.uid() => changes.extend([Change::Deleted(old), Change::Added(new)]),
+        Some(old) if old.resource_version() == new.resource_version() => {}
+        Some(old) => changes.push(Change::Updated { old, new }),
+    }
+}
+
+fn notify<T>(handlers: &[Handler<T>], changes: &[Change<T>]) {
+    for change in changes {
+        for handler in handlers {
+            handler(change);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Which occurrences become which writes: counting, combining and throttling, as pure functions of the time given.
+//!
+//! The rules and numbers are those of client-go's `tools/record/events_cache.go` (v0.37).
+
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+
+use super::{ObjectRef, lru::Lru};
+use crate::provider::EventKind;
+
+/// Entries in each of the correlator's caches.
+const CACHE: usize = 4096;
+/// Distinct notes with the same object, type and reason from which on they are combined.
+const SIMILAR: usize = 10;
+/// Time without a similar event after which combining starts afresh.
+const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
+/// Events about one object and of one type that may be written at once.
+const BURST: f64 = 25.0;
+/// Time in which one more of those may be written.
+const REFILL: Duration = Duration::from_secs(300);
+/// What the note of a combined event begins with.
+const COMBINED: &str = "(combined from similar events): ";
+/// Longest note in bytes: the API wants less than 1 kB.
+const NOTE_LIMIT: usize = 1023;
+
+/// Something that happened to an object, as recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Occurrence {
+    pub(super) object: ObjectRef,
+    pub(super) kind: EventKind,
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+    /// When, by the wall clock.
+    pub(super) at: Timestamp,
+}
+
+/// An event as it should be on the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) object: ObjectRef,
+    pub(super) kind: EventKind,
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+    pub(super) name: Arc<str>,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    /// More than 1 means that the event is there already and is only counted up.
+    pub(super) count: i32,
+}
+
+/// Same object, type and reason; with a hash of the note, the same event. A hash instead of the note bounds memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    object: ObjectRef,
+    kind: EventKind,
+    reason: &'static str,
+    note: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Similar {
+    notes: VecDeque<u64>,
+    last: Instant,
+}
+
+#[derive(Debug)]
+struct Logged {
+    name: Arc<str>,
+    first: Timestamp,
+    count: i32,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+/// What was seen lately, in bounded memory.
+#[derive(Debug)]
+pub(super) struct Correlator {
+    similar: Lru<Key, Similar>,
+    logged: Lru<Key, Logged>,
+    buckets: Lru<(ObjectRef, EventKind), Bucket>,
+}
+
+impl Correlator {
+    pub(super) fn new() -> Self {
+        Self { similar: Lru::new(CACHE), logged: Lru::new(CACHE), buckets: Lru::new(CACHE) }
+    }
+
+    /// Returns what to write about an occurrence, or `None` when its object has had too many.
+    ///
+    /// Counting comes before throttling, as upstream: what was not written is still in the next count.
+    pub(super) fn correlate(&mut self, occurrence: Occurrence, now: Instant) -> Option<Written> {
+        let Occurrence { object, kind, reason, note, at } = occurrence;
+        let hash = hash(&note);
+        let key = Key { object: object.clone(), kind, reason, note: None };
+        let (key, note) = match self.combine(&key, hash, now) {
+            true => (key, format!("{COMBINED}{note}")),
+            false => (Key { note: Some(hash), ..key }, note),
+        };
+        let logged =
+            self.logged.entry(&key, || Logged { name: event_name(&object.name, at).into(), first: at, count: 0 });
+        logged.count = logged.count.saturating_add(1);
+        let (name, first, count) = (logged.name.clone(), logged.first, logged.count);
+        self.take_token(&object, kind, now).then(|| Written {
+            object,
+            kind,
+            reason,
+            note: cut(note),
+            name,
+            first,
+            last: at,
+            count,
+        })
+    }
+
+    /// Tells whether an occurrence is one of many that differ in their note only.
+    fn combine(&mut self, key: &Key, note: u64, now: Instant) -> bool {
+        let similar = self.similar.entry(key, || Similar { notes: VecDeque::new(), last: now });
+        if now.duration_since(similar.last) > SIMILAR_INTERVAL {
+            similar.notes.clear();
+        }
+        similar.last = now;
+        if !similar.notes.contains(&note) {
+            similar.notes.push_back(note);
+        }
+        if similar.notes.len() < SIMILAR {
+            return false;
+        }
+        similar.notes.pop_front();
+        true
+    }
+
+    fn take_token(&mut self, object: &ObjectRef, kind: EventKind, now: Instant) -> bool {
+        let bucket = self.buckets.entry(&(object.clone(), kind), || Bucket { tokens: BURST, at: now });
+        let refill = now.duration_since(bucket.at).as_secs_f64() / REFILL.as_secs_f64();
+        bucket.tokens = (bucket.tokens + refill).min(BURST);
+        bucket.at = now;
+        let granted = bucket.tokens >= 1.0;
+        if granted {
+            bucket.tokens -= 1.0;
+        }
+        granted
+    }
+}
+
+/// Names an event `<object>.<hex nanoseconds>`, or by a UUID where that is no valid name (as client-go does).
+fn event_name(object: &str, at: Timestamp) -> String {
+    let name = format!("{object}.{:x}", at.as_nanosecond());
+    let label = |label: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    match name.len() <= 253 && name.split('.').all(label) {
+        true => name,
+        false => uuid::Uuid::new_v4().to_string(),
+    }
+}
+
+/// Cuts a note to what the API takes, between two characters.
+fn cut(mut note: String) -> String {
+    note.truncate(note.floor_char_boundary(NOTE_LIMIT));
+    note
+}
+
+fn hash(note: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    note.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+#[path = "correlate_tests.rs"]
+mod tests;

@@ -1,0 +1,191 @@
+//! Writes events to the API server, one after the other.
+
+use std::{fmt, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    EventMetrics, Outcome,
+    correlate::{Correlator, Occurrence, Written},
+};
+use crate::runtime::gate::WriteGate;
+
+/// Most attempts to write one event.
+const TRIES: u32 = 12;
+/// Time between two of them; a random part of it before the second, so that processes do not act in step.
+const RETRY: Duration = Duration::from_secs(10);
+/// Longest time for one request. The client's own limit, if any, may be shorter.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time that is spent on queued events after the process was asked to stop.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Writes what an [`EventRecorder`](super::EventRecorder) takes in. To be run as a task of its own.
+pub struct EventDriver {
+    pub(super) queue: mpsc::Receiver<Occurrence>,
+    pub(super) client: Client,
+    pub(super) component: String,
+    pub(super) gate: WriteGate,
+    pub(super) metrics: EventMetrics,
+}
+
+impl fmt::Debug for EventDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventDriver").field("component", &self.component).finish_non_exhaustive()
+    }
+}
+
+/// How one attempt to write failed.
+enum Failure {
+    /// Another attempt may succeed.
+    Transient(String),
+    /// The server will never take it.
+    Final(String),
+    NotLeader,
+}
+
+impl EventDriver {
+    /// Writes events until `stop` is cancelled, and then what is still queued, without retries, for at most 2 s.
+    /// Returns early only when every recorder is gone.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut correlator = Correlator::new();
+        while let Some(Some(occurrence)) = stop.run_until_cancelled(self.queue.recv()).await {
+            self.handle(&mut correlator, occurrence, &stop).await;
+        }
+        self.queue.close();
+        let flush = async {
+            while let Some(occurrence) = self.queue.recv().await {
+                self.handle(&mut correlator, occurrence, &stop).await;
+            }
+        };
+        if timeout(FLUSH, flush).await.is_err() {
+            tracing::warn!(component = self.component, "queued events were not written before the end");
+        }
+    }
+
+    async fn handle(&self, correlator: &mut Correlator, occurrence: Occurrence, stop: &CancellationToken) {
+        let outcome = match correlator.correlate(occurrence, Instant::now().into_std()) {
+            Some(event) => self.write(&event, stop).await,
+            None => Outcome::Throttled,
+        };
+        self.metrics.count(outcome);
+    }
+
+    async fn write(&self, event: &Written, stop: &CancellationToken) -> Outcome {
+        let mut tries = 1;
+        loop {
+            let error = match self.try_write(event).await {
+                Ok(outcome) => return outcome,
+                Err(Failure::NotLeader) => return Outcome::NotLeader,
+                Err(Failure::Final(error)) => {
+                    tracing::warn!(event = %event.name, reason = event.reason, error, "event was refused");
+                    return Outcome::Failed;
+                }
+                Err(Failure::Transient(error)) => error,
+            };
+            if tries == TRIES || stop.is_cancelled() {
+                tracing::warn!(event = %event.name, reason = event.reason, error, "event was not written");
+                return Outcome::Failed;
+            }
+            tracing::debug!(event = %event.name, error, "event not written, trying again");
+            let pause = if tries == 1 { RETRY.mul_f64(rand::random()) } else { RETRY };
+            stop.run_until_cancelled(sleep(pause)).await;
+            tries += 1;
+        }
+    }
+
+    async fn try_write(&self, event: &Written) -> Result<Outcome, Failure> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), event.object.event_namespace());
+        if event.count > 1 {
+            let patch = json!({
+                "count": event.count,
+                "lastTimestamp": Time(event.last),
+                "message": event.note,
+            });
+            let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+            match self.request(api.patch(&event.name, &params, &patch)).await {
+                Ok(()) => return Ok(Outcome::Counted),
+                // The server forgets events after an hour, or it never had this one.
+                Err(Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let body = self.body(event);
+        match self.request(api.create(&PostParams::default(), &body)).await {
+            Ok(()) => Ok(Outcome::Created),
+            // Names hold nanoseconds, so this is our own earlier attempt whose answer was lost.
+            Err(Error::Api(status)) if status.is_already_exists() => Ok(Outcome::Created),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn request(&self, call: impl Future<Output = kube::Result<Event>>) -> Result<(), Error> {
+        self.gate.may_write().map_err(|_| Error::NotLeader)?;
+        match timeout(REQUEST_TIMEOUT, call).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(kube::Error::Api(status))) => Err(Error::Api(status)),
+            Ok(Err(error)) => Err(Error::Transport(error.to_string())),
+            Err(_) => Err(Error::Transport("no answer in time".to_owned())),
+        }
+    }
+
+    fn body(&self, event: &Written) -> Event {
+        let object = &event.object;
+        let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Event {
+            metadata: ObjectMeta {
+                name: Some(event.name.to_string()),
+                namespace: Some(object.event_namespace().to_owned()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: filled(&object.api_version),
+                kind: filled(&object.kind),
+                namespace: filled(&object.namespace),
+                name: filled(&object.name),
+                uid: filled(&object.uid),
+                ..ObjectReference::default()
+            },
+            type_: Some(event.kind.as_str().to_owned()),
+            reason: Some(event.reason.to_owned()),
+            message: Some(event.note.clone()),
+            count: Some(event.count),
+            first_timestamp: Some(Time(event.first)),
+            last_timestamp: Some(Time(event.last)),
+            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(String::new()),
+            ..Event::default()
+        }
+    }
+}
+
+enum Error {
+    Api(Box<kube::core::Status>),
+    Transport(String),
+    NotLeader,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotLeader => Self::NotLeader,
+            Error::Transport(error) => Self::Transient(error),
+            Error::Api(status) if status.code == 429 || status.code >= 500 => Self::Transient(status.to_string()),
+            // Among them a namespace that is going away (403) or gone (404), and missing rights.
+            Error::Api(status) => Self::Final(status.to_string()),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Events: core/v1, recorded without waiting, written by a task of their own.
+//!
+//! A recorder never blocks and never fails: what does not fit into the queue is dropped and counted, and so is what would
+//! be written after leadership ended. Repetitions count up one event, many similar ones are combined, and an object that
+//! is always in trouble is throttled, all with client-go's numbers.
+//!
+//! Needs `create` and `patch` on core events in the namespaces of the objects, `default` for cluster-scoped ones.
+
+mod clock;
+mod correlate;
+mod driver;
+mod lru;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use kube::Client;
+use prometheus::{IntCounterVec, Opts, Registry};
+use tokio::sync::mpsc;
+
+use self::correlate::Occurrence;
+pub use self::{clock::WallClock, driver::EventDriver};
+use super::gate::WriteGate;
+use crate::{
+    provider::{EventKind, ObjectEvents},
+    telemetry::metrics::register,
+};
+
+/// Events that wait to be written; upstream's number.
+const QUEUE: usize = 1000;
+
+/// The object that an event is about.
+///
+/// For a Node, `uid` is the Node's own UID: `kubectl describe node` lists events by UID, and by the name as UID only for
+/// the kubelet's sake.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    /// API version, such as `v1`; some tools find events by it, so it is never left out.
+    pub api_version: Arc<str>,
+    /// Kind, such as `Node`.
+    pub kind: Arc<str>,
+    /// Namespace; empty for a cluster-scoped object.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID; empty when not known.
+    pub uid: Arc<str>,
+}
+
+impl ObjectRef {
+    /// Refers to a Node.
+    pub fn node(name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
+        let (name, uid) = (name.into(), uid.into());
+        Self { api_version: "v1".into(), kind: "Node".into(), namespace: "".into(), name, uid }
+    }
+
+    /// Refers to a Service.
+    pub fn service(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
+        let (namespace, name, uid) = (namespace.into(), name.into(), uid.into());
+        Self { api_version: "v1".into(), kind: "Service".into(), namespace, name, uid }
+    }
+
+    /// Returns the namespace that events about this object live in.
+    pub fn event_namespace(&self) -> &str {
+        if self.namespace.is_empty() { "default" } else { &self.namespace }
+    }
+}
+
+/// What became of a recorded event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Created,
+    Counted,
+    QueueFull,
+    Throttled,
+    NotLeader,
+    Failed,
+}
+
+/// The metric family `ccm_events_total{outcome}`, shared by all recorders of a process.
+#[derive(Clone, Debug)]
+pub struct EventMetrics(IntCounterVec);
+
+impl EventMetrics {
+    /// Registers the family. Outcomes: `created`, `counted` (a repetition), and, dropped, `queue_full`, `throttled`,
+    /// `not_leader` and `failed`.
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let opts = Opts::new("ccm_events_total", "Kubernetes events recorded, by what became of them.");
+        Ok(Self(register(registry, IntCounterVec::new(opts, &["outcome"])?)?))
+    }
+
+    fn count(&self, outcome: Outcome) {
+        let label = match outcome {
+            Outcome::Created => "created",
+            Outcome::Counted => "counted",
+            Outcome::QueueFull => "queue_full",
+            Outcome::Throttled => "throttled",
+            Outcome::NotLeader => "not_leader",
+            Outcome::Failed => "failed",
+        };
+        self.0.with_label_values(&[label]).inc();
+    }
+}
+
+/// Records events for one component. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EventRecorder {
+    queue: mpsc::Sender<Occurrence>,
+    metrics: EventMetrics,
+    wall: WallClock,
+}
+
+impl EventRecorder {
+    /// Makes a recorder and the driver that writes what it takes in.
+    ///
+    /// `client` should serve events alone, so that their rate limit does not delay a controller's writes, and
+    /// `component` is what upstream's controller of that name writes as `source.component`. Nothing is written while
+    /// `gate` is closed.
+    pub fn new(
+        client: Client,
+        component: impl Into<String>,
+        gate: WriteGate,
+        metrics: EventMetrics,
+        wall: WallClock,
+    ) -> (Self, EventDriver) {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let driver = EventDriver { queue, client, component: component.into(), gate, metrics: metrics.clone() };
+        (Self { queue: sender, metrics, wall }, driver)
+    }
+
+    /// Records an event: reason in PascalCase from a fixed set, note under 1 kB (longer ones are cut). Never blocks.
+    pub fn event(&self, object: &ObjectRef, kind: EventKind, reason: &'static str, note: &str) {
+        let occurrence =
+            Occurrence { object: object.clone(), kind, reason, note: note.to_owned(), at: self.wall.now() };
+        if self.queue.try_send(occurrence).is_err() {
+            self.metrics.count(Outcome::QueueFull);
+            tracing::debug!(object = %object.name, reason, "event dropped");
+        }
+    }
+
+    /// Returns what records events on one object, to be handed to a provider's operation.
+    pub fn for_object(&self, object: ObjectRef) -> Arc<dyn ObjectEvents> {
+        Arc::new(ForObject { recorder: self.clone(), object })
+    }
+}
+
+struct ForObject {
+    recorder: EventRecorder,
+    object: ObjectRef,
+}
+
+impl ObjectEvents for ForObject {
+    fn record(&self, kind: EventKind, reason: &'static str, note: &str) {
+        self.recorder.event(&self.object, kind, reason, note);
+    }
+}

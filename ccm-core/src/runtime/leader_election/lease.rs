@@ -1,0 +1,126 @@
+//! The Lease as the elector sees it: the record that decides, and the object around it that is written back unchanged.
+//!
+//! Times are kept as text. Leadership is judged by local observation alone, so a holder's clock, its time zone or a
+//! malformed time can have no effect; only that the text changed matters.
+
+use jiff::Timestamp;
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Map, Value, json};
+
+/// The fields of a Lease's spec that leader election reads and writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeaseRecord {
+    /// `holderIdentity`; empty when the Lease is free.
+    pub(super) holder: String,
+    /// `leaseDurationSeconds`; `None` when absent or not a positive number.
+    pub(super) duration_seconds: Option<u32>,
+    /// `acquireTime` as written by its holder.
+    pub(super) acquire_time: Option<String>,
+    /// `renewTime` as written by its holder.
+    pub(super) renew_time: Option<String>,
+    /// `leaseTransitions`; 0 when absent or malformed.
+    pub(super) transitions: i32,
+}
+
+impl LeaseRecord {
+    /// Reads the record leniently: what is missing or malformed becomes the empty value, and the rest still counts.
+    pub(super) fn read(lease: &DynamicObject) -> Self {
+        let spec = &lease.data["spec"];
+        let text = |key: &str| match &spec[key] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        let seconds = spec["leaseDurationSeconds"].as_i64().filter(|s| *s > 0);
+        Self {
+            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
+            duration_seconds: seconds.map(|s| u32::try_from(s).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned())),
+            acquire_time: text("acquireTime"),
+            renew_time: text("renewTime"),
+            transitions: spec["leaseTransitions"].as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0).max(0),
+        }
+    }
+
+    /// Writes the record as client-go does: every field present, and nothing else in the spec.
+    pub(super) fn write(&self, lease: &mut DynamicObject) {
+        let spec = json!({
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": self.duration_seconds,
+            "acquireTime": self.acquire_time,
+            "renewTime": self.renew_time,
+            "leaseTransitions": self.transitions,
+        });
+        match &mut lease.data {
+            Value::Object(data) => {
+                data.insert("spec".to_owned(), spec);
+            }
+            data => *data = Value::Object(Map::from_iter([("spec".to_owned(), spec)])),
+        }
+    }
+}
+
+/// Formats a time as `metav1.MicroTime` does: UTC, always six digits.
+pub(super) fn micro_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// Names the resource for kube's dynamic API.
+pub(super) fn api_resource() -> ApiResource {
+    ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(spec: &Value) -> DynamicObject {
+        DynamicObject::new("l", &api_resource()).data(json!({ "spec": spec }))
+    }
+
+    #[test]
+    fn times_have_six_digits_and_utc() {
+        let cases = [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (1_500_000_000, "1970-01-01T00:00:01.500000Z"),
+            (1_000_001_999, "1970-01-01T00:00:01.000001Z"),
+        ];
+        for (nanos, want) in cases {
+            assert_eq!(micro_time(Timestamp::from_nanosecond(nanos).unwrap()), want);
+        }
+    }
+
+    #[test]
+    fn a_record_survives_writing_and_reading() {
+        let record = LeaseRecord {
+            holder: "a_1".into(),
+            duration_seconds: Some(15),
+            acquire_time: Some("2026-01-01T00:00:00.000000Z".into()),
+            renew_time: Some("2026-01-01T00:00:02.000000Z".into()),
+            transitions: 3,
+        };
+        let mut object = lease(&json!({"preferredHolder": "b"}));
+        record.write(&mut object);
+        assert_eq!(LeaseRecord::read(&object), record);
+        assert_eq!(object.data["spec"].as_object().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn malformed_fields_read_as_absent() {
+        let cases = [
+            (json!(null), LeaseRecord::default()),
+            (json!([1]), LeaseRecord::default()),
+            (json!({"holderIdentity": null, "leaseDurationSeconds": -4}), LeaseRecord::default()),
+            (
+                json!({"holderIdentity": "x", "leaseDurationSeconds": "15", "renewTime": 7, "leaseTransitions": -1}),
+                LeaseRecord { holder: "x".into(), renew_time: Some("7".into()), ..LeaseRecord::default() },
+            ),
+            (
+                json!({"holderIdentity": "x", "leaseDurationSeconds": u64::MAX >> 1, "leaseTransitions": 1e30}),
+                LeaseRecord { holder: "x".into(), duration_seconds: Some(2_147_483_647), ..LeaseRecord::default() },
+            ),
+        ];
+        for (spec, want) in cases {
+            assert_eq!(LeaseRecord::read(&lease(&spec)), want, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Requests about one Lease: each bounded in time, each answer remembered as the object to write next.
+
+use std::{pin::Pin, time::Duration};
+
+use kube::{
+    Api, Client,
+    api::{DynamicObject, PostParams},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::lease::{LeaseRecord, api_resource};
+
+/// Why a request about the Lease did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// The Lease changed, was deleted or was created since it was last seen.
+    #[error("the lease changed meanwhile")]
+    Stale,
+    /// The API server refuses this verb.
+    #[error("no right to {verb} leases.coordination.k8s.io: {message}")]
+    Forbidden { verb: &'static str, message: String },
+    /// No answer in time. The request may have taken effect.
+    #[error("no answer to {verb} in time")]
+    Timeout { verb: &'static str },
+    /// Anything else, such as an unreachable or overloaded API server.
+    #[error("cannot {verb} the lease")]
+    Other { verb: &'static str, source: kube::Error },
+}
+
+/// One Lease on the API server, as last seen.
+#[derive(Debug)]
+pub(super) struct LeaseLock {
+    api: Api<DynamicObject>,
+    name: String,
+    request_timeout: Duration,
+    seen: Option<DynamicObject>,
+    limit: Option<Instant>,
+}
+
+impl LeaseLock {
+    pub(super) fn new(client: Client, namespace: &str, name: &str, request_timeout: Duration) -> Self {
+        let api = Api::namespaced_with(client, namespace, &api_resource());
+        Self { api, name: name.to_owned(), request_timeout, seen: None, limit: None }
+    }
+
+    /// Ends all requests from now on at `limit`, even before the request timeout.
+    pub(super) fn limit(&mut self, limit: Option<Instant>) {
+        self.limit = limit;
+    }
+
+    /// Returns the UID of the Lease as last seen; empty before that.
+    pub(super) fn uid(&self) -> &str {
+        self.seen.as_ref().and_then(|l| l.metadata.uid.as_deref()).unwrap_or_default()
+    }
+
+    /// Reads the Lease; `None` when there is none.
+    pub(super) async fn get(&mut self) -> Result<Option<LeaseRecord>, Failure> {
+        self.seen = self.bounded("get", Box::pin(self.api.get_opt(&self.name))).await?;
+        Ok(self.seen.as_ref().map(LeaseRecord::read))
+    }
+
+    /// Creates the Lease; [`Failure::Stale`] when it is there already.
+    pub(super) async fn create(&mut self, record: &LeaseRecord) -> Result<(), Failure> {
+        let mut lease = DynamicObject::new(&self.name, &api_resource());
+        record.write(&mut lease);
+        let params = PostParams::default();
+        self.seen = Some(self.bounded("create", Box::pin(self.api.create(&params, &lease))).await?);
+        Ok(())
+    }
+
+    /// Replaces the record of the Lease as last seen; [`Failure::Stale`] when it is not that any more. Metadata goes
+    /// back as it came, with the resource version that makes the write conditional.
+    pub(super) async fn update(&mut self, record: &LeaseRecord) -> Result<(), Failure> {
+        let mut lease = self.seen.clone().ok_or(Failure::Stale)?;
+        if lease.metadata.resource_version.is_none() {
+            // Without it the write would be unconditional.
+            return Err(Failure::Stale);
+        }
+        record.write(&mut lease);
+        let params = PostParams::default();
+        self.seen = Some(self.bounded("update", Box::pin(self.api.replace(&self.name, &params, &lease))).await?);
+        Ok(())
+    }
+
+    /// Calls are boxed, since kube's futures take kilobytes each.
+    async fn bounded<T>(
+        &self,
+        verb: &'static str,
+        call: Pin<Box<impl Future<Output = kube::Result<T>>>>,
+    ) -> Result<T, Failure> {
+        let own = Instant::now() + self.request_timeout;
+        let deadline = self.limit.map_or(own, |limit| limit.min(own));
+        match timeout_at(deadline, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_not_found() => Err(Failure::Stale),
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                Err(Failure::Forbidden { verb, message: status.message.clone() })
+            }
+            Ok(Err(source)) => Err(Failure::Other { verb, source }),
+            Err(_) => Err(Failure::Timeout { verb }),
+        }
+    }
+}

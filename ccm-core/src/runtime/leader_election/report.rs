@@ -1,0 +1,116 @@
+//! What the election tells people: metrics, health and logs.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use tokio::time::Instant;
+
+use super::lock::Failure;
+use crate::telemetry::metrics::register;
+
+/// The metric families of leader election, shared by all locks of a process.
+#[derive(Clone, Debug)]
+pub struct LeaderElectionMetrics {
+    master_status: IntGaugeVec,
+    slowpath: IntCounterVec,
+}
+
+impl LeaderElectionMetrics {
+    /// Registers `leader_election_master_status{name}` and `leader_election_slowpath_total{name}`, named and labelled
+    /// as upstream's; `name` is the name of the Lease.
+    ///
+    /// # Errors
+    /// When the names are taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let master_status = IntGaugeVec::new(
+            Opts::new("leader_election_master_status", "Whether this process leads: 1 leader, 0 standby, by lease."),
+            &["name"],
+        )?;
+        let slowpath = IntCounterVec::new(
+            Opts::new("leader_election_slowpath_total", "Renewals that had to read the lease first, by lease."),
+            &["name"],
+        )?;
+        Ok(Self { master_status: register(registry, master_status)?, slowpath: register(registry, slowpath)? })
+    }
+
+    pub(super) fn leading(&self, name: &str, leading: bool) {
+        self.master_status.with_label_values(&[name]).set(leading.into());
+    }
+
+    pub(super) fn slowpath(&self, name: &str) {
+        self.slowpath.with_label_values(&[name]).inc();
+    }
+}
+
+/// How long beyond its lease a leader may stay silent before it is unhealthy: upstream's 20 s.
+const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
+
+/// Whether the election of one Lease is alive, for the `leaderElection` health check. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LeaseHealth {
+    renewed: Arc<Mutex<Option<Instant>>>,
+    lease_duration: Duration,
+}
+
+impl LeaseHealth {
+    pub(super) fn new(lease_duration: Duration) -> Self {
+        Self { renewed: Arc::default(), lease_duration }
+    }
+
+    pub(super) fn set(&self, renewed: Option<Instant>) {
+        *self.renewed.lock() = renewed;
+    }
+
+    /// Returns the time since the last successful renewal; `None` while this process does not lead.
+    pub fn last_renewal_age(&self) -> Option<Duration> {
+        self.renewed.lock().map(|at| at.elapsed())
+    }
+
+    /// Tells whether the election is healthy: a standby always is, a leader unless it last renewed longer ago than the
+    /// lease duration plus 20 s (such a leader should have ended, so something hangs).
+    pub fn is_healthy(&self) -> bool {
+        self.last_renewal_age().is_none_or(|age| age <= self.lease_duration + HEALTH_TOLERANCE)
+    }
+}
+
+/// How often a lasting trouble is logged again.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// Logs failures once per kind and then every 30 s, not at every attempt.
+#[derive(Debug, Default)]
+pub(super) struct Trouble(Option<(&'static str, Instant)>);
+
+impl Trouble {
+    pub(super) fn failed(&mut self, lease: &str, failure: &Failure) {
+        let kind = match failure {
+            // Two standbys that try at once, or a label put on the Lease: normal.
+            Failure::Stale => return tracing::debug!(lease, "lease changed meanwhile"),
+            Failure::Forbidden { verb, .. } => verb,
+            Failure::Timeout { .. } => "timeout",
+            Failure::Other { .. } => "other",
+        };
+        let now = Instant::now();
+        if self.0.is_some_and(|(last, at)| last == kind && now < at + REPEAT) {
+            return;
+        }
+        self.0 = Some((kind, now));
+        match failure {
+            Failure::Forbidden { verb, message } => tracing::error!(
+                lease,
+                verb,
+                resource = "leases.coordination.k8s.io",
+                message,
+                "missing right for leader election, trying on"
+            ),
+            failure => {
+                let cause = std::error::Error::source(failure).map(ToString::to_string);
+                tracing::warn!(lease, error = %failure, cause, "leader election request failed, trying on");
+            }
+        }
+    }
+
+    pub(super) fn over(&mut self) {
+        self.0 = None;
+    }
+}

@@ -1,0 +1,490 @@
+//! Puts the parts together: API clients, election, caches, controllers; and takes them down in order.
+//!
+//! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
+//! one small request per retry period.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::Request;
+use kube::client::Body;
+use prometheus::Registry;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    api::{ApiClient, ApiClientOptions, ApiMetrics},
+    cache::Cache,
+    events::{EventDriver, EventMetrics, EventRecorder, WallClock},
+    gate::WriteGate,
+    leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
+    reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions},
+    shutdown::{self, Signal, SignalSource, TaskError, Tasks},
+};
+use crate::{
+    config::{
+        self, Config, Product, client::ClientConfigError, controllers as names,
+        feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
+    },
+    controllers::{
+        ControllerContext,
+        node::{NodeController, NodeControllerConfig},
+        node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
+    },
+    k8s::{NodeFields, NodeView, well_known as wk},
+    provider::{CloudError, CloudProvider, Coalescer, Op, ProviderContext},
+    telemetry::metrics::CloudMetrics,
+};
+
+/// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
+/// rolling control plane exceeds; a supervisor restarts us anyway.
+pub const API_SERVER_PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two looks, and the time one may take.
+const API_SERVER_PAUSE: Duration = Duration::from_secs(1);
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long running operations may take to end before the lease is released: with the standby's look each second, fail-over
+/// stays within 3 s.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// Client name of both node controllers, hence their ServiceAccount and user agent, as upstream.
+const NODE_CLIENT: &str = "node-controller";
+
+/// Makes a Kubernetes client for the part of the process with this name.
+pub type ClientFactory = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
+
+/// Everything a manager needs.
+pub struct Manager {
+    product: Product,
+    config: Config,
+    provider: Arc<dyn CloudProvider>,
+    clients: ClientFactory,
+    host: String,
+    registry: Registry,
+    clock: WallClock,
+}
+
+/// How a manager ended without an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Asked to stop; the lease, if any, was released.
+    Stopped,
+    /// Leadership was lost; the process ends with exit code 1.
+    LeadershipLost(String),
+}
+
+/// Why a manager could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The configuration of the Kubernetes client cannot be used.
+    #[error(transparent)]
+    ClientConfig(#[from] ClientConfigError),
+    /// The client cannot be built.
+    #[error("client of the API server cannot be built")]
+    Client(#[source] Box<kube::Error>),
+    /// The API server did not answer.
+    #[error("API server {host} could not be reached for {}s", API_SERVER_PATIENCE.as_secs())]
+    Unreachable {
+        /// Its address.
+        host: String,
+        /// The last failure.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The election's settings contradict each other.
+    #[error(transparent)]
+    Election(#[from] InvalidElection),
+    /// A metric is registered twice.
+    #[error("metrics cannot be registered")]
+    Metrics(#[from] prometheus::Error),
+    /// The provider cannot tell this cluster's objects from another's.
+    #[error("cloud provider {0:?} has no cluster ID; set one, or pass --allow-untagged-cloud")]
+    NoClusterId(String),
+    /// The provider's start failed.
+    #[error("cloud provider could not start")]
+    Provider(#[source] CloudError),
+    /// The nodes could not be listed.
+    #[error(transparent)]
+    Cache(#[from] FirstSyncTimedOut),
+    /// A task that should run as long as the process ended.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").field("provider", &self.provider.name()).finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    /// Makes a manager that reaches the API server as the flags say.
+    ///
+    /// # Errors
+    /// When the kubeconfig or the pod's service account cannot be used.
+    pub async fn from_config(
+        product: Product,
+        config: Config,
+        provider: Arc<dyn CloudProvider>,
+    ) -> Result<Self, ManagerError> {
+        let base = config::client::load(&config.kube_client, &product, NODE_CLIENT).await?;
+        let host = base.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        let build = |name: &str| {
+            let mut config = base.clone();
+            // Attempts are counted by the queues; retries behind their back would repeat writes unseen.
+            config.default_retry = false;
+            config.headers.retain(|(header, _)| header != http::header::USER_AGENT);
+            if let Ok(agent) = http::HeaderValue::from_str(&config::client::user_agent(&product, name)) {
+                config.headers.push((http::header::USER_AGENT, agent));
+            }
+            kube::Client::try_from(config)
+        };
+        // Built once here, so that a bad certificate is an error now and not in a controller.
+        let mut clients = std::collections::BTreeMap::new();
+        for name in [NODE_CLIENT, "leader-election", "events", "shared-informers", wk::COMPONENT_MANAGER] {
+            clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
+        }
+        let fallback = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
+        let clients = move |name: &str| clients.get(name).cloned().unwrap_or_else(|| fallback.clone());
+        Ok(Self::with_clients(product, config, provider, Arc::new(clients), host))
+    }
+
+    /// Makes a manager with clients of the caller's own, for example of an API server in the same process.
+    pub fn with_clients(
+        product: Product,
+        config: Config,
+        provider: Arc<dyn CloudProvider>,
+        clients: ClientFactory,
+        host: impl Into<String>,
+    ) -> Self {
+        let (registry, clock) = (Registry::new(), WallClock::system());
+        Self { product, config, provider, clients, host: host.into(), registry, clock }
+    }
+
+    /// Replaces the wall clock, for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: WallClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Returns the registry of the process.
+    pub fn registry(&self) -> Registry {
+        self.registry.clone()
+    }
+
+    /// Runs until `stop` is cancelled, leadership is lost, or something fails.
+    pub async fn run(self, stop: CancellationToken) -> Result<Exit, ManagerError> {
+        if !self.provider.has_cluster_id() {
+            if !self.config.generic.allow_untagged_cloud {
+                return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
+            }
+            tracing::warn!("cloud provider has no cluster ID; its objects cannot be told from another cluster's");
+        }
+        match stop.run_until_cancelled(self.wait_for_api_server()).await {
+            Some(reachable) => reachable?,
+            None => return Ok(Exit::Stopped),
+        }
+        let event_metrics = EventMetrics::register(&self.registry)?;
+        if self.config.leader_election.enabled {
+            return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;
+        }
+        self.lead(stop, WriteGate::always_open(), &event_metrics).await?;
+        Ok(Exit::Stopped)
+    }
+
+    async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
+        let (elector, events) = self.elector(metrics)?;
+        let mut background = Tasks::new(CancellationToken::new());
+        let stop_events = background.stop().clone();
+        background.spawn("leader-election-events", done(events.run(stop_events.clone())));
+        let gate = elector.gate();
+        let result = match elector.acquire(stop).await {
+            Some(leading) => self.lead_while_elected(leading, gate, stop, metrics).await,
+            None => Ok(Exit::Stopped),
+        };
+        // Last, so that "stopped leading" is still written.
+        stop_events.cancel();
+        background.run(NoSignals, DRAIN_LIMIT).await;
+        result
+    }
+
+    /// Runs the controllers as long as the lease is kept. When a task fails the lease is released as well: the process is
+    /// about to end, and nobody should wait for it.
+    async fn lead_while_elected(
+        &self,
+        leading: Leading,
+        gate: WriteGate,
+        stop: &CancellationToken,
+        metrics: &EventMetrics,
+    ) -> Result<Exit, ManagerError> {
+        let (end, work, drained) = (stop.child_token(), CancellationToken::new(), CancellationToken::new());
+        let keep = async {
+            let drain = async {
+                work.cancel();
+                drained.cancelled().await;
+            };
+            let outcome = leading.run(&end, drain, DRAIN_LIMIT).await;
+            // Also when it was lost: no controller goes on without a lease.
+            work.cancel();
+            outcome
+        };
+        let lead = async {
+            let result = self.lead(work.clone(), gate, metrics).await;
+            drained.cancel();
+            end.cancel();
+            result
+        };
+        let (outcome, result) = tokio::join!(keep, lead);
+        result?;
+        Ok(match outcome {
+            Outcome::Lost { why } => Exit::LeadershipLost(why.to_string()),
+            Outcome::Released | Outcome::NotReleased { .. } => Exit::Stopped,
+        })
+    }
+
+    /// Runs caches, controllers and the provider until `stop`, or until one of them ends.
+    async fn lead(&self, stop: CancellationToken, gate: WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
+        let mut tasks = Tasks::new(stop.clone());
+        match stop.run_until_cancelled(self.start(&mut tasks, &gate, metrics)).await {
+            Some(started) => started?,
+            None => return Ok(()),
+        }
+        match tasks.run(NoSignals, DRAIN_LIMIT).await {
+            // What hangs at the end was dropped; the process is stopping anyway.
+            shutdown::Exit::Failed(TaskError::Hanging { .. })
+            | shutdown::Exit::Stopped
+            | shutdown::Exit::Aborted(_) => Ok(()),
+            shutdown::Exit::Failed(error) => Err(error.into()),
+        }
+    }
+
+    fn elector(&self, metrics: &EventMetrics) -> Result<(LeaderElector, EventDriver), ManagerError> {
+        let flags = &self.config.leader_election;
+        let config = leader_election::LeaderElectionConfig {
+            namespace: flags.resource_namespace.clone(),
+            name: flags.resource_name.clone(),
+            identity: leader_election::identity(&hostname()),
+            lease_duration: flags.lease_duration,
+            renew_deadline: flags.renew_deadline,
+            retry_period: flags.retry_period,
+        };
+        let (events, driver) = EventRecorder::new(
+            (self.clients)("events"),
+            wk::COMPONENT_MANAGER,
+            WriteGate::always_open(),
+            metrics.clone(),
+            self.clock.clone(),
+        );
+        let client = (self.clients)("leader-election");
+        let metrics = LeaderElectionMetrics::register(&self.registry)?;
+        Ok((LeaderElector::new(client, config, metrics, events, self.clock.clone())?, driver))
+    }
+
+    /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
+    /// first, so that they see every change.
+    async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
+        let stop = tasks.stop().clone();
+        let api_metrics = ApiMetrics::register(&self.registry)?;
+        let nodes = Cache::<NodeView>::new(self.node_fields());
+        let reflector = Reflector::new(
+            self.api_client("shared-informers", gate, &api_metrics, &stop),
+            nodes.clone(),
+            ReflectorOptions::default(),
+            CacheMetrics::register(&self.registry)?,
+        );
+        let controllers = self.node_controllers(&nodes, gate, &api_metrics, metrics, &stop)?;
+        for name in [names::SERVICE_LB, names::NODE_ROUTE, names::NODE_IPAM] {
+            if self.config.generic.controllers.is_enabled(name) {
+                tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
+            }
+        }
+        let mut reflector = Box::pin(reflector.run(stop));
+        tokio::select! {
+            ended = &mut reflector => return Ok(ended?),
+            () = nodes.synced() => {}
+        }
+        tasks.spawn("node-cache", async move { Ok(reflector.await?) });
+        self.start_provider(tasks, gate, &nodes).await?;
+        for (name, controller) in controllers {
+            tasks.spawn(name, controller);
+        }
+        Ok(())
+    }
+
+    fn api_client(&self, name: &str, gate: &WriteGate, metrics: &ApiMetrics, stop: &CancellationToken) -> ApiClient {
+        let agent = config::client::user_agent(&self.product, name);
+        let options = ApiClientOptions {
+            qps: f64::from(self.config.kube_client.qps),
+            burst: self.config.kube_client.burst,
+            shutdown: stop.clone(),
+            ..ApiClientOptions::new(agent, &*self.host, metrics.clone(), gate.clone())
+        };
+        ApiClient::new((self.clients)(name), options)
+    }
+
+    /// Makes the node controllers and what they need, not yet running.
+    fn node_controllers(
+        &self,
+        nodes: &Cache<NodeView>,
+        gate: &WriteGate,
+        api_metrics: &ApiMetrics,
+        metrics: &EventMetrics,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Task>, ManagerError> {
+        let mut tasks: Vec<Task> = Vec::new();
+        let op = Op::new(&*self.config.generic.cluster_name, stop.clone(), gate.clone());
+        let cloud_metrics = CloudMetrics::register(&self.registry)?;
+        let Some((instances, driver)) = Coalescer::new(self.provider.clone(), op, cloud_metrics) else {
+            tracing::warn!("cloud provider has no instances; the node controllers do not run");
+            return Ok(tasks);
+        };
+        tasks.push(("instances", done(driver.run())));
+        let context = |tasks: &mut Vec<Task>, component: &'static str| {
+            let client = (self.clients)("events");
+            let (events, driver) =
+                EventRecorder::new(client, component, gate.clone(), metrics.clone(), self.clock.clone());
+            tasks.push(("events", done(driver.run(stop.clone()))));
+            ControllerContext {
+                provider: self.provider.clone(),
+                nodes: nodes.clone(),
+                fields: self.node_fields(),
+                api: self.api_client(NODE_CLIENT, gate, api_metrics, stop),
+                events,
+                metrics: self.registry.clone(),
+                clock: self.clock.clone(),
+            }
+        };
+        let enabled = |name| self.config.generic.controllers.is_enabled(name);
+        if enabled(names::CLOUD_NODE) {
+            let cx = context(&mut tasks, wk::COMPONENT_NODE);
+            let controller = NodeController::new(cx, self.node_config(), instances.clone())?;
+            tasks.push((names::CLOUD_NODE, done(controller.run(stop.clone()))));
+        }
+        if enabled(names::CLOUD_NODE_LIFECYCLE) {
+            let cx = context(&mut tasks, wk::COMPONENT_NODE_LIFECYCLE);
+            let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
+            tasks.push((names::CLOUD_NODE_LIFECYCLE, done(controller.run(stop.clone()))));
+        }
+        Ok(tasks)
+    }
+
+    async fn start_provider(
+        &self,
+        tasks: &mut Tasks,
+        gate: &WriteGate,
+        nodes: &Cache<NodeView>,
+    ) -> Result<(), ManagerError> {
+        let stop = tasks.stop().clone();
+        let context = || ProviderContext {
+            cluster_name: Arc::from(&*self.config.generic.cluster_name),
+            cancel: stop.clone(),
+            metrics: self.registry.clone(),
+            gate: gate.clone(),
+            nodes: Arc::new(nodes.clone()),
+            services: None,
+            endpoint_slices: None,
+            client: (self.clients)(wk::COMPONENT_MANAGER),
+        };
+        self.provider.start(context()).await.map_err(ManagerError::Provider)?;
+        for extra in self.provider.controllers() {
+            if self.config.generic.controllers.is_enabled(extra.name) {
+                let run = (extra.run)(context());
+                tasks.spawn(extra.name, async move { Ok(run.await?) });
+            }
+        }
+        Ok(())
+    }
+
+    fn node_fields(&self) -> NodeFields {
+        let mut fields = self.provider.node_fields();
+        // A refresh compares labels whose keys only the cloud knows.
+        fields.all_labels |= self.refreshes_labels();
+        fields
+    }
+
+    fn refreshes_labels(&self) -> bool {
+        self.config.feature_gates.is_enabled(ADDITIONAL_LABELS_RECONCILIATION)
+    }
+
+    fn node_config(&self) -> NodeControllerConfig {
+        NodeControllerConfig {
+            concurrent_syncs: self.config.node.concurrent_syncs.get(),
+            concurrent_status_updates: self.config.node.concurrent_status_updates.get(),
+            status_update_period: self.config.node.status_update_frequency,
+            refresh_additional_labels: self.refreshes_labels(),
+        }
+    }
+
+    fn lifecycle_config(&self) -> NodeLifecycleConfig {
+        NodeLifecycleConfig {
+            period: self.config.node_lifecycle.monitor_period,
+            upstream_deletion: self.config.node_lifecycle.deletion_safety == config::DeletionSafety::Upstream,
+        }
+    }
+
+    /// Waits until the API server answers at all. What it answers (401, 403, 503) is for the requests that follow to
+    /// report: they know what they need.
+    async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
+        let client = (self.clients)(wk::COMPONENT_MANAGER);
+        let give_up = Instant::now() + API_SERVER_PATIENCE;
+        loop {
+            let failure = match tokio::time::timeout(API_SERVER_TIMEOUT, look(&client)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(elapsed) => kube::Error::Service(elapsed.into()),
+            };
+            if Instant::now() >= give_up {
+                return Err(ManagerError::Unreachable { host: self.host.clone(), source: Box::new(failure) });
+            }
+            tracing::warn!(host = self.host, error = chain(&failure), "API server cannot be reached, trying again");
+            tokio::time::sleep(API_SERVER_PAUSE).await;
+        }
+    }
+}
+
+/// A named task that is not running yet.
+type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
+
+/// Makes a task of what cannot fail.
+fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
+    task.map(Ok).boxed()
+}
+
+/// The manager is asked to stop by a token; signals are the process's business.
+struct NoSignals;
+
+impl SignalSource for NoSignals {
+    fn next(&mut self) -> impl Future<Output = Signal> + Send {
+        std::future::pending()
+    }
+}
+
+async fn look(client: &kube::Client) -> Result<(), kube::Error> {
+    let request = Request::get("/healthz").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    client.send(request).await.map(drop)
+}
+
+/// Returns an error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // Some libraries print their cause themselves.
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Name of this host for the lease's identity: the pod's name inside a cluster.
+fn hostname() -> String {
+    std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

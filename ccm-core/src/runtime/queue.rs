@@ -1,0 +1,294 @@
+//! A work queue of keys: each key at most once in line, at most one owner at a time, with delays and back-off.
+//!
+//! The semantics are those of client-go's rate-limited work queue, except that the caller computes delays: what a
+//! failure means is known where it happened.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, HashSet, VecDeque},
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+/// Keys waiting to be worked on. Clones share one queue.
+#[derive(Debug)]
+pub struct WorkQueue<K> {
+    inner: Arc<Inner<K>>,
+}
+
+#[derive(Debug)]
+struct Inner<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys to be worked on: in `ready`, or put in again while somebody owns them.
+    dirty: HashSet<K>,
+    owned: HashSet<K>,
+    /// When each delayed key is due; the heap may hold outdated entries for it.
+    due: HashMap<K, Instant>,
+    timers: BinaryHeap<Reverse<(Instant, u64)>>,
+    timer_keys: HashMap<u64, K>,
+    next_timer: u64,
+    failures: HashMap<K, u32>,
+}
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Clone + Eq + Hash> WorkQueue<K> {
+    /// Makes an empty queue.
+    pub fn new() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            owned: HashSet::new(),
+            due: HashMap::new(),
+            timers: BinaryHeap::new(),
+            timer_keys: HashMap::new(),
+            next_timer: 0,
+            failures: HashMap::new(),
+        };
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), wake: Notify::new() }) }
+    }
+
+    /// Puts a key in line. One that is in line already stays where it is; one that somebody owns comes back after
+    /// [`done`](Self::done).
+    pub fn add(&self, key: K) {
+        self.inner.state.lock().add(key);
+        self.inner.wake.notify_one();
+    }
+
+    /// Puts a key in line after `delay`. Of several delays the earliest counts; [`add`](Self::add) overrides them.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let at = Instant::now() + delay;
+        let mut state = self.inner.state.lock();
+        if state.due.get(&key).is_some_and(|known| *known <= at) {
+            return;
+        }
+        let timer = state.next_timer;
+        state.next_timer += 1;
+        state.due.insert(key.clone(), at);
+        state.timer_keys.insert(timer, key);
+        state.timers.push(Reverse((at, timer)));
+        drop(state);
+        self.inner.wake.notify_one();
+    }
+
+    /// Counts a failure of the key and returns how many there were in a row, this one included.
+    pub fn failed(&self, key: &K) -> u32 {
+        let mut state = self.inner.state.lock();
+        let count = state.failures.entry(key.clone()).or_default();
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    /// Forgets the failures and delays of a key.
+    pub fn forget(&self, key: &K) {
+        let mut state = self.inner.state.lock();
+        state.failures.remove(key);
+        state.due.remove(key);
+    }
+
+    /// Waits for the next key and owns it until [`done`](Self::done).
+    ///
+    /// # Cancellation
+    /// Safe: a dropped future owns nothing.
+    pub async fn get(&self) -> K {
+        loop {
+            let woken = self.inner.wake.notified();
+            let next_due = {
+                let mut state = self.inner.state.lock();
+                state.release_due(Instant::now());
+                if let Some(key) = state.take() {
+                    // Others may be in line for other workers; `notify_one` stores one permit only.
+                    if !state.ready.is_empty() {
+                        self.inner.wake.notify_one();
+                    }
+                    return key;
+                }
+                state.timers.peek().map(|Reverse((at, _))| *at)
+            };
+            match next_due {
+                Some(at) => {
+                    tokio::select! {
+                        () = woken => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+                None => woken.await,
+            }
+        }
+    }
+
+    /// Gives a key back.
+    pub fn done(&self, key: &K) {
+        let mut state = self.inner.state.lock();
+        state.owned.remove(key);
+        if state.dirty.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.inner.wake.notify_one();
+        }
+    }
+
+    /// Returns how many keys are in line now, delayed ones not counted.
+    pub fn len(&self) -> usize {
+        self.inner.state.lock().ready.len()
+    }
+
+    /// Tells whether nothing is in line.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn add(&mut self, key: K) {
+        self.due.remove(&key);
+        if self.dirty.insert(key.clone()) && !self.owned.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        let key = self.ready.pop_front()?;
+        self.dirty.remove(&key);
+        self.owned.insert(key.clone());
+        Some(key)
+    }
+
+    fn release_due(&mut self, now: Instant) {
+        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
+            // A timer whose key was added or rescheduled meanwhile is outdated.
+            let current = self.timer_keys.get(&timer).is_some_and(|key| self.due.get(key) == Some(&at));
+            if current && at > now {
+                return;
+            }
+            self.timers.pop();
+            let key = self.timer_keys.remove(&timer);
+            if let (true, Some(key)) = (current, key) {
+                self.add(key);
+            }
+        }
+    }
+}
+
+/// Exponential back-off with an upper bound and jitter.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// Delay after the first failure.
+    pub first: Duration,
+    /// Longest delay before jitter.
+    pub cap: Duration,
+}
+
+impl Backoff {
+    /// Returns the delay after `failures` failures in a row (1 is the first), lengthened by up to a tenth so that
+    /// many keys that failed together do not come back together.
+    pub fn delay(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(20);
+        let base = self.first.saturating_mul(1 << doublings).min(self.cap);
+        base + base.mul_f64(rand::random_range(0.0..0.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_in_line_once_and_owned_by_one() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(queue.get().await, "a");
+        queue.add("a");
+        assert_eq!(queue.get().await, "b", "an owned key waits for its owner");
+        assert!(queue.is_empty());
+        queue.done(&"a");
+        assert_eq!(queue.get().await, "a");
+        queue.done(&"a");
+        queue.done(&"b");
+        assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_delay_counts_and_an_add_overrides_it() {
+        let queue = WorkQueue::new();
+        let start = Instant::now();
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add_after("a", Duration::from_secs(3));
+        queue.add_after("a", Duration::from_secs(5));
+        assert_eq!(queue.get().await, "a");
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
+        queue.done(&"a");
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add("a");
+        assert_eq!(queue.get().await, "a");
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
+        queue.done(&"a");
+        let again = tokio::time::timeout(Duration::from_secs(60), queue.get()).await;
+        assert!(again.is_err(), "the overridden delay must not bring the key back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_worker_gets_work_that_arrives_together() {
+        let queue = WorkQueue::new();
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                tokio::spawn({
+                    let queue = queue.clone();
+                    async move { queue.get().await }
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for key in [1, 2, 3] {
+            queue.add_after(key, Duration::from_secs(1));
+        }
+        let mut got = Vec::new();
+        for worker in workers {
+            got.push(tokio::time::timeout(Duration::from_secs(5), worker).await.unwrap().unwrap());
+        }
+        got.sort_unstable();
+        assert_eq!(got, [1, 2, 3]);
+    }
+
+    #[test]
+    fn backoff_doubles_up_to_its_cap() {
+        let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
+        for (failures, base) in [(1, 1), (2, 2), (5, 16), (6, 30), (1000, 30)] {
+            let delay = backoff.delay(failures).as_secs_f64();
+            assert!((f64::from(base)..f64::from(base) * 1.1).contains(&delay), "{failures}: {delay}");
+        }
+    }
+
+    #[test]
+    fn failures_count_up_until_forgotten() {
+        let queue = WorkQueue::new();
+        assert_eq!((queue.failed(&"a"), queue.failed(&"a"), queue.failed(&"b")), (1, 2, 1));
+        queue.forget(&"a");
+        assert_eq!(queue.failed(&"a"), 1);
+    }
+}

@@ -1,0 +1,281 @@
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prost::Message;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::wire::{self, EnvelopeError, ListProto};
+use crate::{k8s::Interner, runtime::api::Encoding};
+
+/// A kind of object that is cached: how it is found, and how it is read from both encodings.
+pub trait Watched: Sized + Send + Sync + 'static {
+    /// Path of the collection, over all namespaces: `/api/v1/nodes`.
+    const PATH: &'static str;
+    /// Resource, as in RBAC rules and metric labels: `nodes`.
+    const RESOURCE: &'static str;
+    /// What is kept of an object beyond the fixed part.
+    type Fields: Send + Sync + 'static;
+    /// Narrow JSON form.
+    type Json: DeserializeOwned;
+    /// Narrow protobuf form.
+    type Proto: Message + Default;
+
+    /// Converts from the JSON form.
+    fn from_json(json: Self::Json, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
+    /// Converts from the protobuf form. Must give what [`Watched::from_json`] gives for the same object.
+    fn from_proto(proto: Self::Proto, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
+    /// Returns the key in the cache: `name`, or `namespace/name`.
+    fn key(&self) -> Arc<str>;
+    /// Returns the UID.
+    fn uid(&self) -> &str;
+    /// Returns the resource version of the observation.
+    fn resource_version(&self) -> &str;
+}
+
+/// An object, list or event from the API server that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not the JSON that was expected.
+    #[error("malformed JSON of {what}")]
+    Json {
+        /// Which object.
+        what: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Not the protobuf that was expected.
+    #[error("malformed protobuf of {what}")]
+    Proto {
+        /// Which object.
+        what: String,
+        /// What is wrong.
+        source: prost::DecodeError,
+    },
+    /// Not wrapped as protobuf objects are.
+    #[error("malformed protobuf of {what}")]
+    Envelope {
+        /// Which object.
+        what: String,
+        /// What is wrong.
+        source: EnvelopeError,
+    },
+    /// A field has a value that it cannot have.
+    #[error("{what} has an invalid {field}")]
+    Field {
+        /// Which object.
+        what: String,
+        /// Which field.
+        field: &'static str,
+    },
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// Items that could not be read.
+    pub(crate) malformed: Vec<Malformed>,
+    pub(crate) resource_version: String,
+    /// Token for the next page; empty on the last.
+    pub(crate) r#continue: String,
+}
+
+/// An object that could not be read, and whose it was if its metadata could.
+#[derive(Debug)]
+pub(crate) struct Malformed {
+    pub(crate) key: Option<String>,
+    pub(crate) error: DecodeError,
+}
+
+/// How many distinct oddities are reported; a cluster that has more has another problem.
+const REPORTED_AT_MOST: usize = 32;
+
+/// Turns bytes of the API server into objects. Owned by a cache, because it shares their strings.
+#[derive(Debug)]
+pub struct Decoder<T: Watched> {
+    /// What is kept.
+    pub fields: T::Fields,
+    /// Shared strings.
+    pub interner: Interner,
+    reported: Mutex<BTreeSet<String>>,
+}
+
+impl<T: Watched> Decoder<T> {
+    /// Makes a decoder with an empty string table.
+    pub fn new(fields: T::Fields) -> Self {
+        Self { fields, interner: Interner::default(), reported: Mutex::default() }
+    }
+
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// Names the object if its metadata can be read.
+    pub fn object(&self, encoding: Encoding, body: &Bytes) -> Result<T, DecodeError> {
+        match encoding {
+            Encoding::Json => self.json(body),
+            Encoding::Protobuf => {
+                let raw = wire::unwrap_unknown(body.clone())
+                    .map_err(|source| DecodeError::Envelope { what: T::RESOURCE.to_owned(), source })?;
+                self.proto(&raw)
+            }
+        }
+    }
+
+    /// Reads one page of a list. Single unreadable items do not spoil it.
+    pub(crate) fn page(&self, encoding: Encoding, body: &Bytes) -> Result<Page<T>, DecodeError> {
+        match encoding {
+            Encoding::Json => self.json_page(body),
+            Encoding::Protobuf => self.proto_page(body),
+        }
+    }
+
+    /// Tells, the first time only, that an object has something that this version does not know.
+    pub(crate) fn report(&self, object: &str, field: &'static str, value: &str) {
+        let mut reported = self.reported.lock();
+        if reported.len() < REPORTED_AT_MOST && reported.insert(format!("{field}={value}")) {
+            tracing::warn!(
+                resource = T::RESOURCE,
+                object,
+                field,
+                value,
+                "ignoring an unknown value; further ones like it are not logged"
+            );
+        }
+    }
+
+    fn json(&self, body: &[u8]) -> Result<T, DecodeError> {
+        let json = serde_json::from_slice::<T::Json>(body).map_err(|source| {
+            let what = json_name(body).map_or_else(|| T::RESOURCE.to_owned(), |n| named::<T>(&n));
+            DecodeError::Json { what, source }
+        })?;
+        T::from_json(json, self)
+    }
+
+    /// Reads one object outside its envelope.
+    pub(crate) fn proto(&self, raw: &Bytes) -> Result<T, DecodeError> {
+        let proto = T::Proto::decode(raw.clone()).map_err(|source| {
+            let what = proto_name(raw).map_or_else(|| T::RESOURCE.to_owned(), |n| named::<T>(&n));
+            DecodeError::Proto { what, source }
+        })?;
+        T::from_proto(proto, self)
+    }
+
+    fn json_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
+        let list = || format!("the list of {}", T::RESOURCE);
+        let (metadata, results): (_, Vec<_>) = match serde_json::from_slice::<ListJson<T::Json>>(body) {
+            Ok(page) => {
+                let items = page.items.unwrap_or_default().into_iter();
+                (page.metadata, items.map(|json| (None, T::from_json(json, self))).collect())
+            }
+            // One item spoils the typed parse; the slow way tells which.
+            Err(_) => {
+                let page = serde_json::from_slice::<ListJson<serde_json::Value>>(body)
+                    .map_err(|source| DecodeError::Json { what: list(), source })?;
+                let read = |item: serde_json::Value| {
+                    let body = item.to_string();
+                    (json_name(body.as_bytes()), self.json(body.as_bytes()))
+                };
+                (page.metadata, page.items.unwrap_or_default().into_iter().map(read).collect())
+            }
+        };
+        let metadata = metadata.unwrap_or_default();
+        Ok(Page::collect(
+            results,
+            metadata.resource_version.unwrap_or_default(),
+            metadata.r#continue.unwrap_or_default(),
+        ))
+    }
+
+    fn proto_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
+        let list = || format!("the list of {}", T::RESOURCE);
+        let raw =
+            wire::unwrap_unknown(body.clone()).map_err(|source| DecodeError::Envelope { what: list(), source })?;
+        let page = ListProto::decode(raw).map_err(|source| DecodeError::Proto { what: list(), source })?;
+        let read = |raw: &Bytes| {
+            let result = self.proto(raw);
+            (if result.is_err() { proto_name(raw) } else { None }, result)
+        };
+        let results = page.items.iter().map(read).collect();
+        let metadata = page.metadata.unwrap_or_default();
+        Ok(Page::collect(results, metadata.resource_version, metadata.r#continue))
+    }
+}
+
+impl<T> Page<T> {
+    fn collect(
+        results: Vec<(Option<String>, Result<T, DecodeError>)>,
+        resource_version: String,
+        r#continue: String,
+    ) -> Self {
+        let mut page =
+            Self { items: Vec::with_capacity(results.len()), malformed: Vec::new(), resource_version, r#continue };
+        for (key, result) in results {
+            match result {
+                Ok(item) => page.items.push(item),
+                Err(error) => page.malformed.push(Malformed { key, error }),
+            }
+        }
+        page
+    }
+}
+
+pub(crate) fn named<T: Watched>(name: &str) -> String {
+    format!("{} {name:?}", T::RESOURCE)
+}
+
+#[derive(Deserialize)]
+struct ListJson<I> {
+    metadata: Option<ListMetaJson>,
+    items: Option<Vec<I>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ListMetaJson {
+    resource_version: Option<String>,
+    r#continue: Option<String>,
+}
+
+/// Metadata of an object of any kind, for its name and for bookmarks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ObjectJson {
+    pub(crate) metadata: NameJson,
+}
+
+/// See [`ObjectJson`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NameJson {
+    pub(crate) name: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+fn json_name(body: &[u8]) -> Option<String> {
+    serde_json::from_slice::<ObjectJson>(body).ok()?.metadata.key()
+}
+
+impl NameJson {
+    pub(crate) fn key(self) -> Option<String> {
+        let name = self.name?;
+        Some(match self.namespace {
+            Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}"),
+            _ => name,
+        })
+    }
+}
+
+pub(crate) fn proto_name(raw: &Bytes) -> Option<String> {
+    let metadata = wire::ObjectProto::decode(raw.clone()).ok()?.metadata?;
+    if metadata.name.is_empty() {
+        return None;
+    }
+    Some(if metadata.namespace.is_empty() {
+        metadata.name
+    } else {
+        format!("{}/{}", metadata.namespace, metadata.name)
+    })
+}

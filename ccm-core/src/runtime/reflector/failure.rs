@@ -1,0 +1,98 @@
+use std::{error::Error, fmt::Write as _, time::Duration};
+
+use super::{decode::DecodeError, frames::StreamError};
+use crate::runtime::api::{ApiError, ApiErrorKind};
+
+/// Why a list or watch did not go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server refused, or could not be reached.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The answer cannot be read.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The watch broke.
+    #[error("watch broken")]
+    Stream(#[from] StreamError),
+    /// The watch ended although it had more to say.
+    #[error("watch ended before the initial events did")]
+    Incomplete,
+    /// The watch ended at once and without a word.
+    #[error("watch ended at once")]
+    TooShort,
+    /// Nothing arrived for this long.
+    #[error("nothing arrived for {0:?}")]
+    Silent(Duration),
+    /// The server is at an earlier resource version than it once was.
+    #[error("the server went back from resource version {from} to {to}")]
+    WentBack {
+        /// Last seen.
+        from: String,
+        /// Seen now.
+        to: String,
+    },
+}
+
+impl Failure {
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Api(error) => error.retry_after(),
+            _ => None,
+        }
+    }
+
+    /// Tells whether the server does not do streaming lists. 400 and 422 are what servers without the feature answer.
+    pub(crate) fn refuses_streaming(&self) -> bool {
+        matches!(self, Self::Api(error) if matches!(error.code(), Some(400 | 405 | 406 | 415 | 422)))
+    }
+
+    /// Tells whether a watch cannot be resumed where it was, so that everything must be listed.
+    ///
+    /// That is 410, and every answer that will not become another by waiting: a resource version that the server takes
+    /// for malformed (400) or for one of the future (504 with reason `Timeout`).
+    pub(crate) fn loses_position(&self) -> bool {
+        match self {
+            Self::Api(error) => match error.kind() {
+                ApiErrorKind::Gone | ApiErrorKind::Other | ApiErrorKind::Invalid(_) | ApiErrorKind::NotFound => true,
+                ApiErrorKind::Timeout => error.code().is_some(),
+                _ => false,
+            },
+            Self::WentBack { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Tells whether the position in the watch expired, or is not on the server's line any more.
+    pub(crate) fn is_expiry(&self) -> bool {
+        match self {
+            Self::Api(error) => *error.kind() == ApiErrorKind::Gone,
+            Self::WentBack { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Logs a failure that will be tried again, as an error if only a person can mend it.
+    pub(crate) fn log(&self, resource: &'static str, wait: Duration) {
+        let error = chain(self);
+        let person =
+            matches!(self, Self::Api(e) if matches!(e.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Unauthorized));
+        if person {
+            tracing::error!(resource, error, ?wait, "the API server denies access to a watched resource; trying again");
+        } else {
+            tracing::warn!(resource, error, ?wait, "cannot follow a resource; trying again");
+        }
+    }
+}
+
+/// Returns an error and its causes in one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ": {cause}");
+        next = cause.source();
+    }
+    text
+}

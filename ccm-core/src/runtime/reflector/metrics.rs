@@ -1,0 +1,84 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use prometheus::{
+    GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+use tokio::time::Instant;
+
+use crate::telemetry::metrics::register;
+
+/// State of the caches, by `resource`.
+#[derive(Clone, Debug)]
+pub struct CacheMetrics {
+    objects: IntGaugeVec,
+    relists: IntCounterVec,
+    restarts: IntCounterVec,
+    unreadable: IntCounterVec,
+    age: EventAge,
+}
+
+impl CacheMetrics {
+    /// Registers, all with label `resource`:
+    /// - `ccm_cache_objects`: objects held;
+    /// - `ccm_cache_relists_total`: complete lists taken, the first included;
+    /// - `ccm_cache_watch_restarts_total`: watches opened after the first;
+    /// - `ccm_cache_unreadable_objects_total`: objects of lists and events that could not be read;
+    /// - `ccm_cache_last_event_age_seconds`: time since the server was last heard of through a list, event or bookmark.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let counter =
+            |name: &str, help: &str| register(registry, IntCounterVec::new(Opts::new(name, help), &["resource"])?);
+        let objects = IntGaugeVec::new(Opts::new("ccm_cache_objects", "Objects in the cache."), &["resource"])?;
+        let age = Opts::new(
+            "ccm_cache_last_event_age_seconds",
+            "Seconds since a list, event or bookmark last arrived from the API server.",
+        );
+        Ok(Self {
+            objects: register(registry, objects)?,
+            relists: counter("ccm_cache_relists_total", "Complete lists taken, the first included.")?,
+            restarts: counter("ccm_cache_watch_restarts_total", "Watches opened again.")?,
+            unreadable: counter("ccm_cache_unreadable_objects_total", "Objects that could not be read.")?,
+            age: register(registry, EventAge { gauge: GaugeVec::new(age, &["resource"])?, last: Arc::default() })?,
+        })
+    }
+
+    pub(crate) fn relisted(&self, resource: &'static str) {
+        self.relists.with_label_values(&[resource]).inc();
+    }
+
+    pub(crate) fn restarted(&self, resource: &'static str) {
+        self.restarts.with_label_values(&[resource]).inc();
+    }
+
+    pub(crate) fn unreadable(&self, resource: &'static str) {
+        self.unreadable.with_label_values(&[resource]).inc();
+    }
+
+    /// Notes that the server was heard of, and how many objects there are now.
+    pub(crate) fn heard(&self, resource: &'static str, objects: usize) {
+        self.objects.with_label_values(&[resource]).set(i64::try_from(objects).unwrap_or(i64::MAX));
+        self.age.last.lock().insert(resource, Instant::now());
+    }
+}
+
+/// A gauge whose value is worked out when it is read.
+#[derive(Clone, Debug)]
+struct EventAge {
+    gauge: GaugeVec,
+    last: Arc<Mutex<BTreeMap<&'static str, Instant>>>,
+}
+
+impl Collector for EventAge {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        for (resource, last) in &*self.last.lock() {
+            self.gauge.with_label_values(&[resource]).set(last.elapsed().as_secs_f64());
+        }
+        self.gauge.collect()
+    }
+}

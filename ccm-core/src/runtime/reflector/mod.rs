@@ -1,0 +1,170 @@
+//! Keeps a [`Cache`] equal to what the API server has: list, watch, and recovery from everything that can go wrong with
+//! either.
+//!
+//! # What is guaranteed
+//!
+//! - *Lists are consistent reads.* They never ask for `resourceVersion=0`, so no API server answers from a cache that lags
+//!   behind what another one has shown before a fail-over. After a list the cache is at least as new as the moment at
+//!   which the list was asked for.
+//! - *A watch continues where the last event or bookmark was*, at whichever API server: everything since is sent, or 410
+//!   is answered, which leads to a new list.
+//! - *The cache never goes back*, with one exception: when etcd was restored from a backup, what the server has now is the
+//!   truth although it is older. A watch event whose resource version is below the last one shows that, and leads to a new
+//!   list. (Resource versions are compared as numbers, which the API guarantees since 1.35 and etcd always did; versions
+//!   that are no numbers are not compared.)
+//! - *Silence is noticed.* A watch on which nothing arrives for [`ReflectorOptions::idle`], no bookmark either (the server
+//!   sends one a minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
+//! - *Failures back off* from 0.8 s to 30 s with jitter, and never end the reflector, save when the very first list does
+//!   not arrive within [`ReflectorOptions::first_sync`].
+
+mod backoff;
+mod decode;
+mod failure;
+mod frames;
+mod list;
+mod metrics;
+mod node;
+#[cfg(test)]
+mod tests;
+mod watch;
+pub(crate) mod wire;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use decode::{DecodeError, Decoder, Watched};
+pub use metrics::CacheMetrics;
+
+use self::{
+    backoff::Backoff,
+    failure::{Failure, chain},
+    frames::Frames,
+};
+use super::{api::ApiClient, cache::Cache};
+
+/// How a [`Reflector`] behaves.
+#[derive(Clone, Debug)]
+pub struct ReflectorOptions {
+    /// Objects per page of a list, where the server does not stream lists. Default 500, as in client-go.
+    pub page_size: u32,
+    /// Whether to ask for streaming lists (`sendInitialEvents`) at all. Default true; a server that refuses them is asked
+    /// once.
+    pub streaming: bool,
+    /// How long the first complete list may take, retries included, before [`Reflector::run`] fails. Default five minutes:
+    /// longer than an API server takes to start, short enough for an orchestrator to show the restarts.
+    pub first_sync: Duration,
+    /// How long a watch may be silent. Default 150 s: two bookmarks of the server and some.
+    pub idle: Duration,
+}
+
+impl Default for ReflectorOptions {
+    fn default() -> Self {
+        Self { page_size: 500, streaming: true, first_sync: Duration::from_secs(300), idle: Duration::from_secs(150) }
+    }
+}
+
+/// The first complete list did not arrive in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot list {resource}: not complete after {after:?}, last failure: {last}")]
+pub struct FirstSyncTimedOut {
+    /// Resource.
+    pub resource: &'static str,
+    /// How long it was tried.
+    pub after: Duration,
+    /// The last failure with its causes.
+    pub last: String,
+}
+
+/// Fills a cache. RBAC: `list` and `watch` on the resource.
+pub struct Reflector<T: Watched> {
+    client: ApiClient,
+    cache: Cache<T>,
+    options: ReflectorOptions,
+    metrics: CacheMetrics,
+    backoff: Backoff,
+    last_failure: Option<String>,
+    /// Whether the server may do streaming lists.
+    streaming: bool,
+    /// Streaming lists that broke since the last complete one.
+    broken_streams: u32,
+    /// When the last complete list was taken.
+    listed: Option<Instant>,
+}
+
+/// Where the reflector stands.
+enum Position {
+    /// Everything has to be listed.
+    Lost,
+    /// Everything up to the resource version is in the cache; the stream, if any, goes on from there.
+    At { resource_version: String, stream: Option<Frames> },
+}
+
+impl<T: Watched> Reflector<T> {
+    /// Makes a reflector that fills `cache` through `client`. One cache has one reflector.
+    pub fn new(client: ApiClient, cache: Cache<T>, options: ReflectorOptions, metrics: CacheMetrics) -> Self {
+        let streaming = options.streaming;
+        Self {
+            client,
+            cache,
+            options,
+            metrics,
+            backoff: Backoff::new(),
+            last_failure: None,
+            streaming,
+            broken_streams: 0,
+            listed: None,
+        }
+    }
+
+    /// Follows the resource until `shutdown`. The caller spawns this and treats an early end as the end of the process.
+    ///
+    /// # Errors
+    /// [`FirstSyncTimedOut`]; nothing else ends it.
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), FirstSyncTimedOut> {
+        shutdown.run_until_cancelled(self.follow()).await.unwrap_or(Ok(()))
+    }
+
+    async fn follow(&mut self) -> Result<(), FirstSyncTimedOut> {
+        let started = Instant::now();
+        let after = self.options.first_sync;
+        let Ok(mut position) = tokio::time::timeout_at(started + after, self.sync()).await else {
+            let last = self.last_failure.take().unwrap_or_else(|| "no answer".to_owned());
+            return Err(FirstSyncTimedOut { resource: T::RESOURCE, after, last });
+        };
+        tracing::info!(resource = T::RESOURCE, objects = self.cache.len(), took = ?started.elapsed(), "cache filled");
+        loop {
+            position = match position {
+                Position::Lost => self.sync().await,
+                Position::At { resource_version, stream } => self.watch(resource_version, stream).await,
+            };
+        }
+    }
+
+    /// Lists until it works.
+    async fn sync(&mut self) -> Position {
+        loop {
+            match self.list().await {
+                Ok(position) => return position,
+                Err(failure) => self.pause(&failure).await,
+            }
+        }
+    }
+
+    /// Reports a failure and waits before the next attempt.
+    async fn pause(&mut self, failure: &Failure) {
+        let wait = self.backoff.failure(failure.retry_after());
+        failure.log(T::RESOURCE, wait);
+        self.last_failure = Some(chain(failure));
+        tokio::time::sleep(wait).await;
+    }
+
+    /// Reports an object that cannot be read.
+    fn unreadable(&self, malformed: &decode::Malformed) {
+        self.metrics.unreadable(T::RESOURCE);
+        let object = malformed.key.as_deref().unwrap_or_default();
+        let error = chain(&malformed.error);
+        tracing::error!(resource = T::RESOURCE, object, error, "cannot read an object; its last readable state stays");
+    }
+}

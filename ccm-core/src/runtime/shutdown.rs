@@ -1,0 +1,241 @@
+//! Starting, naming, watching and ending the tasks of a process, and the signals that end it.
+//!
+//! Nothing here exits the process: `main` gets an [`Exit`] and decides.
+
+use std::{collections::HashMap, fmt, io, time::Duration};
+
+use tokio::{
+    signal::unix::{Signal as Stream, SignalKind, signal},
+    task::{Id, JoinError, JoinSet},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+/// A signal that asks the process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// `SIGTERM`, from the kubelet.
+    Terminate,
+    /// `SIGINT`, from Ctrl-C.
+    Interrupt,
+}
+
+/// Where signals come from: [`UnixSignals`], or a channel in tests.
+pub trait SignalSource: Send {
+    /// Waits for the next signal.
+    ///
+    /// # Cancellation
+    /// No signal is lost when the future is dropped.
+    fn next(&mut self) -> impl Future<Output = Signal> + Send;
+}
+
+/// The signals of this process.
+#[derive(Debug)]
+pub struct UnixSignals {
+    terminate: Stream,
+    interrupt: Stream,
+}
+
+impl UnixSignals {
+    /// Takes over `SIGTERM` and `SIGINT` from now on.
+    ///
+    /// # Errors
+    /// When the handlers cannot be installed.
+    pub fn install() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+}
+
+impl SignalSource for UnixSignals {
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::Terminate,
+            _ = self.interrupt.recv() => Signal::Interrupt,
+        }
+    }
+}
+
+/// Why the tasks ended other than by being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// A task that should run as long as the process returned.
+    #[error("task {task} ended early")]
+    Ended {
+        /// Its name.
+        task: &'static str,
+    },
+    /// A task failed.
+    #[error("task {task} failed")]
+    Failed {
+        /// Its name.
+        task: &'static str,
+        /// What it returned.
+        source: anyhow::Error,
+    },
+    /// A task panicked.
+    #[error("task {task} panicked: {message}")]
+    Panicked {
+        /// Its name.
+        task: &'static str,
+        /// The message of the panic.
+        message: String,
+    },
+    /// Tasks did not end in time and were dropped.
+    #[error("tasks did not end within {limit:?}: {}", tasks.join(", "))]
+    Hanging {
+        /// Their names, sorted.
+        tasks: Vec<&'static str>,
+        /// How long they were given.
+        limit: Duration,
+    },
+}
+
+/// How the life of the process ended.
+#[derive(Debug)]
+pub enum Exit {
+    /// As asked: every task ended in time.
+    Stopped,
+    /// A second signal came before every task had ended.
+    Aborted(Signal),
+    /// A task ended, failed or panicked, which stopped the others, or some did not end in time.
+    Failed(TaskError),
+}
+
+/// The named tasks of a process. Dropping it aborts them.
+#[derive(Debug)]
+pub struct Tasks {
+    set: JoinSet<anyhow::Result<()>>,
+    names: HashMap<Id, &'static str>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// Makes an empty set that ends when `stop` is cancelled, and that cancels it when a task ends before.
+    pub fn new(stop: CancellationToken) -> Self {
+        Self { set: JoinSet::new(), names: HashMap::new(), stop }
+    }
+
+    /// Returns the token that asks every task to end.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Starts a task that runs until the stop token is cancelled. To end before is an error of the whole process.
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        let id = self.set.spawn(task).id();
+        self.names.insert(id, name);
+    }
+
+    /// Runs until every task has ended: asked by the stop token or by the first signal, or because a task ended.
+    /// After that the others have `limit` to end.
+    ///
+    /// # Errors
+    /// None: every way to end is an [`Exit`]. With several failures it is the first, since the others follow from it;
+    /// all are logged.
+    pub async fn run(mut self, mut signals: impl SignalSource, limit: Duration) -> Exit {
+        let stop = self.stop.clone();
+        let mut failure = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            signal = signals.next() => {
+                tracing::info!(?signal, "stopping; a second signal aborts");
+                None
+            }
+            error = self.ended_early() => Some(error),
+        };
+        stop.cancel();
+        let aborted = tokio::select! {
+            biased;
+            () = self.end(&mut failure, limit) => None,
+            signal = signals.next() => Some(signal),
+        };
+        match aborted {
+            None => failure.map_or(Exit::Stopped, Exit::Failed),
+            Some(signal) => {
+                tracing::warn!(?signal, tasks = ?self.running(), "aborting");
+                Exit::Aborted(signal)
+            }
+        }
+    }
+
+    /// Waits for the first task that ends. Never returns while there is none.
+    async fn ended_early(&mut self) -> TaskError {
+        match self.set.join_next_with_id().await {
+            None => std::future::pending().await,
+            Some(result) => {
+                let (task, error) = self.judge(result);
+                let error = error.unwrap_or(TaskError::Ended { task });
+                log(&error);
+                error
+            }
+        }
+    }
+
+    /// Waits for all tasks, then drops those that are left.
+    async fn end(&mut self, failure: &mut Option<TaskError>, limit: Duration) {
+        let all = async {
+            while let Some(result) = self.set.join_next_with_id().await {
+                if let (_, Some(error)) = self.judge(result) {
+                    log(&error);
+                    failure.get_or_insert(error);
+                }
+            }
+        };
+        if timeout(limit, all).await.is_err() {
+            let error = TaskError::Hanging { tasks: self.running(), limit };
+            log(&error);
+            failure.get_or_insert(error);
+            self.set.shutdown().await;
+        }
+    }
+
+    fn judge(&mut self, result: Result<(Id, anyhow::Result<()>), JoinError>) -> (&'static str, Option<TaskError>) {
+        let id = match &result {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let task = self.names.remove(&id).unwrap_or("unnamed");
+        let error = match result {
+            Ok((_, Ok(()))) => None,
+            Ok((_, Err(source))) => Some(TaskError::Failed { task, source }),
+            Err(error) => match error.try_into_panic() {
+                Ok(payload) => Some(TaskError::Panicked { task, message: panic_message(&*payload) }),
+                // Nobody else can abort them.
+                Err(_) => Some(TaskError::Ended { task }),
+            },
+        };
+        (task, error)
+    }
+
+    fn running(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.names.values().copied().collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+fn log(error: &TaskError) {
+    let cause = match error {
+        TaskError::Failed { source, .. } => Some(format!("{source:#}")),
+        _ => None,
+    };
+    tracing::error!(%error, cause, "stopping because of a task");
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "shutdown_tests.rs"]
+mod tests;

@@ -1,0 +1,325 @@
+//! Logs as `--logging-format`, `-v` and `--vmodule` ask for them.
+//!
+//! Kubernetes programs count verbosity upwards, tracing has five levels. What each verbosity shows:
+//!
+//! | `-v` | this program | libraries it uses (HTTP, TLS, API client) |
+//! |---|---|---|
+//! | 0–3 | error, warn, info | error, warn |
+//! | 4, 5 | and debug | and info |
+//! | 6, 7 | and trace | and debug |
+//! | 8 and above | everything | everything |
+//!
+//! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the last
+//! part of the module's path (the file's name), one with them with the whole path (`ccm_core::controllers::node::*`);
+//! `*` and `?` match as in file names. The first pattern that matches decides.
+
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Metadata};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Crates whose own messages are one step quieter than this program's.
+const LIBRARIES: &[&str] = &[
+    "aws_",
+    "axum",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "kube",
+    "kube_client",
+    "mio",
+    "reqwest",
+    "rustls",
+    "tokio",
+    "tokio_util",
+    "tonic",
+    "tower",
+    "tower_http",
+    "want",
+];
+
+/// How to log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoggingConfig {
+    /// Lines for people, or JSON objects.
+    pub format: Format,
+    /// `-v`.
+    pub verbosity: u32,
+    /// `--vmodule`, in the order given.
+    pub modules: Vec<ModuleVerbosity>,
+    /// Kept because manifests set it; nothing is buffered.
+    pub flush_frequency: Duration,
+    /// Options of the text format, kept without effect.
+    pub text: StreamOptions,
+    /// Options of the JSON format, kept without effect.
+    pub json: StreamOptions,
+}
+
+/// Form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How a format spreads over output streams. All go to one here, so these are only kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StreamOptions {
+    /// Whether errors go to another stream than the rest.
+    pub split_stream: bool,
+    /// Size of the buffer of the rest, as typed (`64Ki`).
+    pub info_buffer_size: String,
+}
+
+/// Verbosity of the modules that match a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleVerbosity {
+    /// The pattern, with `::` between the parts of a path.
+    pub pattern: String,
+    /// The verbosity.
+    pub verbosity: u32,
+}
+
+/// Reads the value of `--vmodule`: `pattern=N`, with commas.
+///
+/// # Errors
+///
+/// A sentence that names the entry that is no such pair.
+pub fn parse_vmodule(text: &str) -> Result<Vec<ModuleVerbosity>, String> {
+    text.split(',')
+        .filter(|entry| !entry.is_empty())
+        .map(|entry| match entry.split_once('=').map(|(pattern, number)| (pattern, number.parse())) {
+            Some((pattern, Ok(verbosity))) if !pattern.is_empty() => {
+                Ok(ModuleVerbosity { pattern: pattern.replace('/', "::"), verbosity })
+            }
+            _ => Err(format!("{entry:?} is not of the form pattern=N")),
+        })
+        .collect()
+}
+
+/// Builds the receiver of all log messages, which writes them to `writer` as `config` says.
+///
+/// Nothing global is touched: a binary hands the result to [`tracing::dispatcher::set_global_default`], a test to
+/// [`tracing::dispatcher::with_default`]. Writes happen in the caller's thread, before the logging call returns.
+pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> Dispatch
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let rules = Rules { verbosity: config.verbosity, modules: config.modules.clone() };
+    let loudest = rules.loudest();
+    let filter = FilterFn::new(move |metadata| rules.allow(metadata)).with_max_level_hint(loudest);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let registry = tracing_subscriber::registry();
+    match config.format {
+        Format::Text => Dispatch::new(registry.with(layer.with_filter(filter))),
+        Format::Json => Dispatch::new(registry.with(layer.json().flatten_event(true).with_filter(filter))),
+    }
+}
+
+/// Which messages pass.
+struct Rules {
+    verbosity: u32,
+    modules: Vec<ModuleVerbosity>,
+}
+
+impl Rules {
+    fn allow(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.level(metadata.module_path().unwrap_or_else(|| metadata.target()))
+    }
+
+    fn level(&self, module: &str) -> LevelFilter {
+        match self.modules.iter().find(|rule| rule.matches(module)) {
+            Some(rule) => own_level(rule.verbosity),
+            None if is_library(module) => library_level(self.verbosity),
+            None => own_level(self.verbosity),
+        }
+    }
+
+    /// The most detailed level that any module may have, for tracing to skip the rest early.
+    fn loudest(&self) -> LevelFilter {
+        let verbosity = self.modules.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.verbosity);
+        own_level(verbosity)
+    }
+}
+
+impl ModuleVerbosity {
+    fn matches(&self, module: &str) -> bool {
+        let subject = if self.pattern.contains("::") { module } else { module.rsplit("::").next().unwrap_or(module) };
+        glob(&self.pattern, subject)
+    }
+}
+
+fn own_level(verbosity: u32) -> LevelFilter {
+    match verbosity {
+        0..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+fn library_level(verbosity: u32) -> LevelFilter {
+    match verbosity {
+        0..=3 => LevelFilter::WARN,
+        4..=5 => LevelFilter::INFO,
+        6..=7 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+fn is_library(module: &str) -> bool {
+    let krate = module.split("::").next().unwrap_or(module);
+    LIBRARIES.iter().any(|name| if name.ends_with('_') { krate.starts_with(name) } else { krate == *name })
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any text and `?` for one character.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last `*` was, and how much of the text it stands for so far: the only place to go back to.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == '?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((star_p, star_t)) => {
+                    star = Some((star_p, star_t + 1));
+                    p = star_p + 1;
+                    t = star_t + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(config: &LoggingConfig) -> String {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        tracing::dispatcher::with_default(&dispatch(config, move || writer.clone()), || {
+            tracing::trace!("a trace");
+            tracing::debug!("a detail");
+            tracing::info!(node = "n1", "a change");
+            tracing::error!("a failure");
+        });
+        let bytes = buffer.0.lock().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn verbosity_selects_levels() {
+        for (verbosity, own, library) in [
+            (0, LevelFilter::INFO, LevelFilter::WARN),
+            (3, LevelFilter::INFO, LevelFilter::WARN),
+            (4, LevelFilter::DEBUG, LevelFilter::INFO),
+            (5, LevelFilter::DEBUG, LevelFilter::INFO),
+            (6, LevelFilter::TRACE, LevelFilter::DEBUG),
+            (10, LevelFilter::TRACE, LevelFilter::TRACE),
+        ] {
+            let rules = Rules { verbosity, modules: Vec::new() };
+            assert_eq!(rules.level("ccm_core::controllers::node"), own, "{verbosity}");
+            assert_eq!(rules.level("hyper::client"), library, "{verbosity}");
+            assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
+        }
+    }
+
+    #[test]
+    fn first_module_pattern_decides() {
+        let modules = parse_vmodule("no*e=4,ccm_core/controllers/*=6,hyper::*=8,lea?er=0").unwrap();
+        let rules = Rules { verbosity: 2, modules };
+        for (module, level) in [
+            ("ccm_core::controllers::node", LevelFilter::DEBUG),
+            ("ccm_core::controllers::route", LevelFilter::TRACE),
+            ("ccm_core::runtime", LevelFilter::INFO),
+            ("ccm_core::leader", LevelFilter::INFO),
+            ("hyper::client", LevelFilter::TRACE),
+            ("rustls::conn", LevelFilter::WARN),
+        ] {
+            assert_eq!(rules.level(module), level, "{module}");
+        }
+        assert_eq!(rules.loudest(), LevelFilter::TRACE);
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        assert_eq!(parse_vmodule(""), Ok(Vec::new()));
+        for text in ["node", "node=", "=3", "node=x", "node=-1", "a=1,b"] {
+            assert!(parse_vmodule(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn globs_match_as_file_names_do() {
+        for (pattern, text, matches) in [
+            ("", "", true),
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abcb", false),
+            ("*ab*ab", "abxabab", true),
+            ("?", "é", true),
+            ("?", "", false),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn text_shows_what_verbosity_allows() {
+        let text = logged(&LoggingConfig::default());
+        assert!(text.contains("a change") && text.contains("node=\"n1\"") && text.contains("a failure"), "{text}");
+        assert!(!text.contains("a detail") && !text.contains("a trace"), "{text}");
+        let text = logged(&LoggingConfig { verbosity: 4, ..LoggingConfig::default() });
+        assert!(text.contains("a detail") && !text.contains("a trace"), "{text}");
+        let modules = parse_vmodule("tests=6").unwrap();
+        let text = logged(&LoggingConfig { modules, ..LoggingConfig::default() });
+        assert!(text.contains("a trace"), "{text}");
+    }
+
+    #[test]
+    fn json_is_one_object_a_line() {
+        let text = logged(&LoggingConfig { format: Format::Json, ..LoggingConfig::default() });
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0]["message"], "a change");
+        assert_eq!(lines[0]["node"], "n1");
+        assert_eq!(lines[1]["level"], "ERROR");
+    }
+}

@@ -1,0 +1,4 @@
+//! Metrics and logging.
+
+pub mod logging;
+pub mod metrics;

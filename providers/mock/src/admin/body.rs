@@ -1,0 +1,41 @@
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cloud::FieldError;
+
+/// Decodes a JSON object whose keys are all optional; an error names the key.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FieldError> {
+    object(json(bytes)?)
+}
+
+/// Decodes a JSON list of such objects; an error names index and key.
+pub(super) fn decode_list<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, FieldError> {
+    let Value::Array(entries) = json(bytes)? else {
+        return Err(FieldError::new("", "the body must be a JSON list"));
+    };
+    let decode = |(index, entry): (usize, Value)| {
+        object(entry).map_err(|e| {
+            let dot = if e.field.is_empty() { "" } else { "." };
+            FieldError::new(format!("[{index}]{dot}{}", e.field), e.message)
+        })
+    };
+    entries.into_iter().enumerate().map(decode).collect()
+}
+
+fn json(bytes: &[u8]) -> Result<Value, FieldError> {
+    serde_json::from_slice(bytes).map_err(|error| FieldError::new("", format!("the body is not JSON: {error}")))
+}
+
+fn object<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
+    let Value::Object(map) = &value else {
+        return Err(FieldError::new("", "must be a JSON object"));
+    };
+    // The decoder does not say which key it was at. Since none is required, each can be tried alone.
+    let alone = |key: &String, value: &Value| Value::Object([(key.clone(), value.clone())].into_iter().collect());
+    for (key, value) in map {
+        if let Err(error) = serde_json::from_value::<T>(alone(key, value)) {
+            return Err(FieldError::new(key, error.to_string()));
+        }
+    }
+    serde_json::from_value(value).map_err(|error| FieldError::new("", error.to_string()))
+}

@@ -1,0 +1,189 @@
+//! The admin API: scripts the cloud over HTTP, from any language.
+//!
+//! | request | body and answer |
+//! |---|---|
+//! | `GET /v1/instances` | list of [`Instance`](crate::cloud::Instance): those put or asked about |
+//! | `GET`, `PUT`, `DELETE /v1/instances/{node}` | one; `PUT` takes [`InstanceSpec`] and answers what came of it |
+//! | `GET /v1/load-balancers` | list of [`LoadBalancer`](crate::cloud::LoadBalancer) |
+//! | `GET /v1/routes` | list of [`Route`](crate::cloud::Route) |
+//! | `PUT`, `DELETE /v1/routes/{name}` | one |
+//! | `GET /v1/calls` | [`Calls`](crate::cloud::Calls) |
+//! | `PUT /v1/faults` | list of [`FaultSpec`], replaces all; answers the list |
+//! | `DELETE /v1/faults` | removes all |
+//!
+//! `DELETE` answers 204, or 404 when there is nothing to delete (faults excepted). Errors are `{"error", "field"}`
+//! with status 400 or 404; `field` is the key at fault and absent where there is none.
+//!
+//! `POST /v1/rpc/…` ([`rpc`]) is internal: it carries provider calls of another process of this same program, and may
+//! change with any version.
+
+mod body;
+pub(crate) mod rpc;
+
+use std::{io, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, put},
+};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use self::body::{decode, decode_list};
+use crate::{
+    cloud::{Fault, FaultSpec, FieldError, InstanceSpec, MockCloud, RouteBody},
+    config::HostPort,
+};
+
+/// How long requests in flight may take to end after the server was cancelled.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Listens at an address; port 0 takes any free one.
+///
+/// # Errors
+/// The address cannot be bound.
+pub async fn bind_admin(address: &HostPort) -> io::Result<TcpListener> {
+    TcpListener::bind((&*address.host, address.port)).await
+}
+
+/// Serves the admin API of `cloud` until `cancel`, then lets requests in flight end for at most five seconds. Logs the
+/// bound address.
+///
+/// # Errors
+/// The listener failed.
+pub async fn serve_admin(cloud: MockCloud, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    tracing::info!(%address, "admin API of the mock cloud listens");
+    let server = axum::serve(listener, router(cloud)).with_graceful_shutdown(cancel.clone().cancelled_owned());
+    tokio::select! {
+        ended = server.into_future() => ended,
+        () = async { cancel.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
+    }
+}
+
+/// Makes the admin API as a service, for callers that bring their own server.
+pub fn router(cloud: MockCloud) -> Router {
+    Router::new()
+        .route("/v1/instances", get(list_instances))
+        .route("/v1/instances/{node}", get(get_instance).put(put_instance).delete(delete_instance))
+        .route("/v1/load-balancers", get(list_load_balancers))
+        .route("/v1/routes", get(list_routes))
+        .route("/v1/routes/{name}", put(put_route).delete(delete_route))
+        .route("/v1/calls", get(calls))
+        .route("/v1/faults", put(put_faults).delete(delete_faults))
+        .merge(rpc::router())
+        .fallback(|| async { ApiError::NotFound("there is no such path".to_owned()) })
+        .method_not_allowed_fallback(|| async { ApiError::Method })
+        .with_state(cloud)
+}
+
+/// An error answer.
+#[derive(Debug)]
+enum ApiError {
+    BadField(FieldError),
+    NotFound(String),
+    Method,
+}
+
+#[derive(Serialize)]
+struct ErrorBody {
+    error: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+}
+
+impl From<FieldError> for ApiError {
+    fn from(error: FieldError) -> Self {
+        Self::BadField(error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, error, field) = match self {
+            // The whole body is at fault where no key is.
+            Self::BadField(e) if e.field.is_empty() => (StatusCode::BAD_REQUEST, e.message, None),
+            Self::BadField(e) => (StatusCode::BAD_REQUEST, e.to_string(), Some(e.field)),
+            Self::NotFound(what) => (StatusCode::NOT_FOUND, what, None),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method".to_owned(), None),
+        };
+        (status, Json(ErrorBody { error, field })).into_response()
+    }
+}
+
+fn found(kind: &str, name: &str, found: bool) -> Result<StatusCode, ApiError> {
+    match found {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(ApiError::NotFound(format!("there is no {kind} {name}"))),
+    }
+}
+
+async fn list_instances(State(cloud): State<MockCloud>) -> impl IntoResponse {
+    Json(cloud.instances())
+}
+
+async fn get_instance(State(cloud): State<MockCloud>, Path(node): Path<String>) -> Result<impl IntoResponse, ApiError> {
+    let missing = || ApiError::NotFound(format!("there is no instance {node}"));
+    Ok(Json(cloud.instance(&node).ok_or_else(missing)?))
+}
+
+async fn put_instance(
+    State(cloud): State<MockCloud>,
+    Path(node): Path<String>,
+    body: Bytes,
+) -> Result<impl IntoResponse, ApiError> {
+    let spec: InstanceSpec = decode(&body)?;
+    Ok(Json(cloud.put_instance(&node, spec)?))
+}
+
+async fn delete_instance(State(cloud): State<MockCloud>, Path(node): Path<String>) -> Result<StatusCode, ApiError> {
+    found("instance", &node, cloud.delete_instance(&node))
+}
+
+async fn list_load_balancers(State(cloud): State<MockCloud>) -> impl IntoResponse {
+    Json(cloud.load_balancers())
+}
+
+async fn list_routes(State(cloud): State<MockCloud>) -> impl IntoResponse {
+    Json(cloud.routes())
+}
+
+async fn put_route(
+    State(cloud): State<MockCloud>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<impl IntoResponse, ApiError> {
+    let body: RouteBody = decode(&body)?;
+    Ok(Json(cloud.put_route(&name, body)?))
+}
+
+async fn delete_route(State(cloud): State<MockCloud>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+    found("route", &name, cloud.delete_route(&name))
+}
+
+async fn calls(State(cloud): State<MockCloud>) -> impl IntoResponse {
+    Json(cloud.calls())
+}
+
+async fn put_faults(State(cloud): State<MockCloud>, body: Bytes) -> Result<impl IntoResponse, ApiError> {
+    let specs: Vec<FaultSpec> = decode_list(&body)?;
+    let check = |(index, spec): (usize, &FaultSpec)| {
+        Fault::new(spec.clone()).map_err(|e| FieldError::new(format!("[{index}].{}", e.field), e.message))
+    };
+    let faults = specs.iter().enumerate().map(check).collect::<Result<_, _>>()?;
+    cloud.set_faults(faults);
+    Ok(Json(specs))
+}
+
+async fn delete_faults(State(cloud): State<MockCloud>) -> StatusCode {
+    cloud.set_faults(Vec::new());
+    StatusCode::NO_CONTENT
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Provider calls over HTTP, between two processes of this program. Internal.
+//!
+//! Every call is a `POST` of its arguments as JSON to `/v1/rpc/<operation>`. The answer is 200 with `{"Ok": …}` or
+//! `{"Err": …}`, so that an error of the cloud keeps its kind and cannot be taken for one of the connection.
+
+use std::time::Duration;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    routing::{get, post},
+};
+use ccm_core::provider::{CloudError, ErrorKind};
+use serde::{Deserialize, Serialize};
+
+use crate::cloud::{
+    CloudApi, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, MockCloud, OwnedLoadBalancer,
+    OwnedRoute, RouteBatch,
+};
+
+/// A [`CloudError`] on the wire.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WireError {
+    kind: String,
+    message: String,
+    retry_after: Option<Duration>,
+}
+
+impl From<CloudError> for WireError {
+    fn from(error: CloudError) -> Self {
+        Self { kind: error.kind().as_str().to_owned(), message: error.chain(), retry_after: error.retry_after() }
+    }
+}
+
+impl From<WireError> for CloudError {
+    fn from(wire: WireError) -> Self {
+        // A kind that this version does not know must not become anything more than a failure.
+        let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == wire.kind).unwrap_or(ErrorKind::Transient);
+        let error = Self::new(kind, wire.message);
+        match wire.retry_after {
+            Some(after) => error.with_retry_after(after),
+            None => error,
+        }
+    }
+}
+
+/// Result of a call on the wire.
+pub(crate) type Wire<T> = Result<T, WireError>;
+
+/// What a provider asks before its first call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Info {
+    pub(crate) region: String,
+}
+
+/// Arguments of `update_load_balancer`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct UpdateBalancer {
+    pub(crate) key: LoadBalancerKey,
+    pub(crate) nodes: Vec<String>,
+}
+
+pub(super) fn router() -> Router<MockCloud> {
+    Router::new()
+        .route("/v1/rpc/info", get(info))
+        .route("/v1/rpc/describe_instances", post(describe_instances))
+        .route("/v1/rpc/list_routes", post(list_routes))
+        .route("/v1/rpc/apply_routes", post(apply_routes))
+        .route("/v1/rpc/get_load_balancer", post(get_load_balancer))
+        .route("/v1/rpc/ensure_load_balancer", post(ensure_load_balancer))
+        .route("/v1/rpc/update_load_balancer", post(update_load_balancer))
+        .route("/v1/rpc/delete_load_balancer", post(delete_load_balancer))
+        .route("/v1/rpc/list_load_balancers", post(list_load_balancers))
+}
+
+fn wire<T>(result: Result<T, CloudError>) -> Json<Wire<T>> {
+    Json(result.map_err(WireError::from))
+}
+
+fn wire_each<T>(result: Result<Vec<Result<T, CloudError>>, CloudError>) -> Json<Wire<Vec<Wire<T>>>> {
+    wire(result.map(|answers| answers.into_iter().map(|answer| answer.map_err(WireError::from)).collect()))
+}
+
+async fn info(State(cloud): State<MockCloud>) -> Json<Wire<Info>> {
+    Json(Ok(Info { region: cloud.region() }))
+}
+
+async fn describe_instances(
+    State(cloud): State<MockCloud>,
+    Json(queries): Json<Vec<InstanceQuery>>,
+) -> Json<Wire<Vec<Wire<Option<Instance>>>>> {
+    wire_each(cloud.describe_instances(&queries).await)
+}
+
+async fn list_routes(State(cloud): State<MockCloud>, Json(cluster): Json<String>) -> Json<Wire<Vec<OwnedRoute>>> {
+    wire(cloud.list_routes(&cluster).await)
+}
+
+async fn apply_routes(State(cloud): State<MockCloud>, Json(batch): Json<RouteBatch>) -> Json<Wire<Vec<Wire<()>>>> {
+    wire_each(cloud.apply_routes(&batch).await)
+}
+
+async fn get_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(key): Json<LoadBalancerKey>,
+) -> Json<Wire<Option<LoadBalancer>>> {
+    wire(cloud.get_load_balancer(&key).await)
+}
+
+async fn ensure_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(want): Json<LoadBalancerSpec>,
+) -> Json<Wire<LoadBalancer>> {
+    wire(cloud.ensure_load_balancer(&want).await)
+}
+
+async fn update_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(update): Json<UpdateBalancer>,
+) -> Json<Wire<LoadBalancer>> {
+    wire(cloud.update_load_balancer(&update.key, &update.nodes).await)
+}
+
+async fn delete_load_balancer(State(cloud): State<MockCloud>, Json(key): Json<LoadBalancerKey>) -> Json<Wire<()>> {
+    wire(cloud.delete_load_balancer(&key).await)
+}
+
+async fn list_load_balancers(
+    State(cloud): State<MockCloud>,
+    Json(cluster): Json<String>,
+) -> Json<Wire<Vec<OwnedLoadBalancer>>> {
+    wire(cloud.list_load_balancers(&cluster).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_kind_survives_the_wire() {
+        for kind in ErrorKind::ALL {
+            let error = CloudError::new(kind, "what").with_retry_after(Duration::from_millis(1500));
+            let json = serde_json::to_string(&WireError::from(error)).unwrap();
+            let back = CloudError::from(serde_json::from_str::<WireError>(&json).unwrap());
+            let seen = (back.kind(), back.to_string(), back.retry_after());
+            assert_eq!(seen, (kind, "what".to_owned(), Some(Duration::from_millis(1500))));
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_transient() {
+        let wire = WireError { kind: "new".to_owned(), message: "m".to_owned(), retry_after: None };
+        assert_eq!(CloudError::from(wire).kind(), ErrorKind::Transient);
+    }
+}

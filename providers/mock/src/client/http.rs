@@ -1,0 +1,130 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::config::HostPort;
+
+/// Longest wait for a connection; everything here is near.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest answer that is read: the list of 100,000 instances.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// JSON over HTTP to one address.
+#[derive(Clone, Debug)]
+pub(super) struct Http {
+    client: Client<HttpConnector, Full<Bytes>>,
+    address: HostPort,
+}
+
+/// A request that brought no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// No answer came.
+    #[error("{method} {url}")]
+    Send {
+        /// Method.
+        method: Method,
+        /// Where to.
+        url: String,
+        /// Why.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The answer is an error.
+    #[error("{method} {url}: status {status}: {body}")]
+    Status {
+        /// Method.
+        method: Method,
+        /// Where to.
+        url: String,
+        /// Status of the answer.
+        status: StatusCode,
+        /// Its body.
+        body: String,
+    },
+    /// The answer is not what belongs there.
+    #[error("{method} {url}: unexpected answer")]
+    Decode {
+        /// Method.
+        method: Method,
+        /// Where to.
+        url: String,
+        /// Why.
+        #[source]
+        cause: serde_json::Error,
+    },
+}
+
+impl HttpError {
+    /// Returns the status of an answer that is an error.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+impl Http {
+    pub(super) fn new(address: HostPort) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        Self { client, address }
+    }
+
+    pub(super) fn address(&self) -> &HostPort {
+        &self.address
+    }
+
+    /// Sends a request and decodes the answer.
+    pub(super) async fn json<B: Serialize + ?Sized, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<T, HttpError> {
+        let url = format!("http://{}{path}", self.address);
+        let bytes = self.send(method.clone(), path, body).await?;
+        serde_json::from_slice(&bytes).map_err(|cause| HttpError::Decode { method, url, cause })
+    }
+
+    /// Sends a request and returns the body of a successful answer.
+    pub(super) async fn send<B: Serialize + ?Sized>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<Bytes, HttpError> {
+        let url = format!("http://{}{path}", self.address);
+        let fail = |cause| HttpError::Send { method: method.clone(), url: url.clone(), cause };
+        let body = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|e| fail(e.into()))?,
+            None => Vec::new(),
+        };
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(&url)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Full::from(body))
+            .map_err(|e| fail(e.into()))?;
+        let answer = self.client.request(request).await.map_err(|e| fail(e.into()))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(&fail)?.to_bytes();
+        match status.is_success() {
+            true => Ok(body),
+            false => {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                Err(HttpError::Status { method, url, status, body })
+            }
+        }
+    }
+}

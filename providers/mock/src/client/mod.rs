@@ -1,0 +1,114 @@
+//! The cloud from another process: as the provider uses it, and as tests drive it.
+
+mod http;
+mod remote;
+
+use ::http::{Method, StatusCode};
+
+pub use self::http::HttpError;
+pub use remote::RemoteCloud;
+
+use self::http::Http;
+use crate::{
+    cloud::{Calls, FaultSpec, Instance, InstanceSpec, LoadBalancer, PowerState, Route, RouteBody},
+    config::HostPort,
+};
+
+/// Small typed client of the admin API.
+#[derive(Clone, Debug)]
+pub struct AdminClient(Http);
+
+const NO_BODY: Option<&()> = None;
+
+impl AdminClient {
+    /// Makes a client; connects when it is used.
+    pub fn new(address: HostPort) -> Self {
+        Self(Http::new(address))
+    }
+
+    /// Lists the instances that were put or asked about.
+    pub async fn instances(&self) -> Result<Vec<Instance>, HttpError> {
+        self.0.json(Method::GET, "/v1/instances", NO_BODY).await
+    }
+
+    /// Returns the instance of a node.
+    pub async fn instance(&self, node: &str) -> Result<Option<Instance>, HttpError> {
+        missing_is_none(self.0.json(Method::GET, &path("instances", node), NO_BODY).await)
+    }
+
+    /// Creates or replaces the instance of a node.
+    pub async fn put_instance(&self, node: &str, spec: &InstanceSpec) -> Result<Instance, HttpError> {
+        self.0.json(Method::PUT, &path("instances", node), Some(spec)).await
+    }
+
+    /// Changes the power state of an instance and nothing else; `None` when there is no such instance.
+    pub async fn set_power(&self, node: &str, power: PowerState) -> Result<Option<Instance>, HttpError> {
+        let Some(instance) = self.instance(node).await? else { return Ok(None) };
+        let spec = InstanceSpec { power_state: Some(power), ..instance.into() };
+        self.put_instance(node, &spec).await.map(Some)
+    }
+
+    /// Deletes the instance of a node; `false` when there was none.
+    pub async fn delete_instance(&self, node: &str) -> Result<bool, HttpError> {
+        let sent = self.0.send(Method::DELETE, &path("instances", node), NO_BODY).await;
+        Ok(missing_is_none(sent)?.is_some())
+    }
+
+    /// Lists the load balancers.
+    pub async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, HttpError> {
+        self.0.json(Method::GET, "/v1/load-balancers", NO_BODY).await
+    }
+
+    /// Lists the routes.
+    pub async fn routes(&self) -> Result<Vec<Route>, HttpError> {
+        self.0.json(Method::GET, "/v1/routes", NO_BODY).await
+    }
+
+    /// Creates or replaces a route.
+    pub async fn put_route(&self, name: &str, body: &RouteBody) -> Result<Route, HttpError> {
+        self.0.json(Method::PUT, &path("routes", name), Some(body)).await
+    }
+
+    /// Deletes a route; `false` when there was none.
+    pub async fn delete_route(&self, name: &str) -> Result<bool, HttpError> {
+        let sent = self.0.send(Method::DELETE, &path("routes", name), NO_BODY).await;
+        Ok(missing_is_none(sent)?.is_some())
+    }
+
+    /// Returns the call counts.
+    pub async fn calls(&self) -> Result<Calls, HttpError> {
+        self.0.json(Method::GET, "/v1/calls", NO_BODY).await
+    }
+
+    /// Replaces all faults.
+    pub async fn set_faults(&self, faults: &[FaultSpec]) -> Result<(), HttpError> {
+        self.0.send(Method::PUT, "/v1/faults", Some(faults)).await.map(drop)
+    }
+
+    /// Removes all faults.
+    pub async fn clear_faults(&self) -> Result<(), HttpError> {
+        self.0.send(Method::DELETE, "/v1/faults", NO_BODY).await.map(drop)
+    }
+}
+
+fn missing_is_none<T>(result: Result<T, HttpError>) -> Result<Option<T>, HttpError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the path of an object; everything in its name that is not plain is escaped.
+fn path(kind: &str, name: &str) -> String {
+    use std::fmt::Write;
+    let mut path = format!("/v1/{kind}/");
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => path.push(char::from(byte)),
+            // Writing to a string cannot fail.
+            _ => drop(write!(path, "%{byte:02X}")),
+        }
+    }
+    path
+}

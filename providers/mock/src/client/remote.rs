@@ -1,0 +1,116 @@
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ccm_core::provider::CloudError;
+use http::Method;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
+
+use super::http::Http;
+use crate::{
+    admin::rpc::{Info, UpdateBalancer, Wire},
+    cloud::{
+        CloudApi, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, OwnedLoadBalancer,
+        OwnedRoute, RouteBatch,
+    },
+    config::HostPort,
+};
+
+/// How long a provider that starts waits for its cloud, which may be starting too.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between attempts meanwhile.
+const START_PAUSE: Duration = Duration::from_millis(200);
+
+/// A mock cloud that another process serves. A connection that fails is [`ErrorKind::Transient`], never an absence.
+///
+/// [`ErrorKind::Transient`]: ccm_core::provider::ErrorKind::Transient
+#[derive(Clone, Debug)]
+pub struct RemoteCloud(Http);
+
+impl RemoteCloud {
+    /// Makes a client; connects when it is used.
+    pub fn new(address: HostPort) -> Self {
+        Self(Http::new(address))
+    }
+
+    /// Asks the cloud for its region; waits up to ten seconds for one that does not answer yet.
+    ///
+    /// # Errors
+    /// The cloud did not answer in time.
+    pub async fn region(&self) -> Result<String, CloudError> {
+        let until = Instant::now() + START_TIMEOUT;
+        loop {
+            let asked: Result<Wire<Info>, _> = self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
+            match asked {
+                Ok(info) => return Ok(info?.region),
+                Err(error) if Instant::now() >= until => {
+                    return Err(CloudError::transient(format!(
+                        "no mock cloud answers at endpoint {}",
+                        self.0.address()
+                    ))
+                    .with_source(error));
+                }
+                Err(error) => {
+                    tracing::debug!(endpoint = %self.0.address(), error = %error, "mock cloud does not answer yet");
+                    tokio::time::sleep(START_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn call<B: Serialize + ?Sized + Sync, T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        body: &B,
+    ) -> Result<T, CloudError> {
+        let path = format!("/v1/rpc/{operation}");
+        let answer: Wire<T> = self
+            .0
+            .json(Method::POST, &path, Some(body))
+            .await
+            .map_err(|error| CloudError::transient(format!("{operation} at the mock cloud")).with_source(error))?;
+        Ok(answer?)
+    }
+}
+
+fn each<T>(answers: Vec<Wire<T>>) -> Vec<Result<T, CloudError>> {
+    answers.into_iter().map(|answer| answer.map_err(CloudError::from)).collect()
+}
+
+#[async_trait]
+impl CloudApi for RemoteCloud {
+    async fn describe_instances(
+        &self,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError> {
+        Ok(each(self.call("describe_instances", queries).await?))
+    }
+
+    async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
+        self.call("list_routes", cluster).await
+    }
+
+    async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError> {
+        Ok(each(self.call("apply_routes", batch).await?))
+    }
+
+    async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError> {
+        self.call("get_load_balancer", key).await
+    }
+
+    async fn ensure_load_balancer(&self, want: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
+        self.call("ensure_load_balancer", want).await
+    }
+
+    async fn update_load_balancer(&self, key: &LoadBalancerKey, nodes: &[String]) -> Result<LoadBalancer, CloudError> {
+        self.call("update_load_balancer", &UpdateBalancer { key: key.clone(), nodes: nodes.to_vec() }).await
+    }
+
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<(), CloudError> {
+        self.call("delete_load_balancer", key).await
+    }
+
+    async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<OwnedLoadBalancer>, CloudError> {
+        self.call("list_load_balancers", cluster).await
+    }
+}

@@ -1,0 +1,193 @@
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv4Addr},
+};
+
+use ccm_core::{
+    k8s::AddressType,
+    provider::{CloudError, ErrorKind},
+};
+
+use super::{Address, FieldError, Instance, InstanceQuery, InstanceSpec, ProviderId, provider_id::scheme_of};
+
+/// What the cloud makes up for instances about which nothing was said.
+#[derive(Clone, Debug)]
+pub(super) struct Defaults {
+    pub(super) region: String,
+    pub(super) zones: Vec<String>,
+    pub(super) instance_type: String,
+}
+
+impl Defaults {
+    fn instance(&self, name: &str, spec: InstanceSpec) -> Instance {
+        let hash = stable_hash(name);
+        let region = spec.region.unwrap_or_else(|| self.region.clone());
+        let zone = || match self.zones.len() {
+            0 => String::new(),
+            count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
+        };
+        Instance {
+            provider_id: spec
+                .provider_id
+                .unwrap_or_else(|| ProviderId { region: region.clone(), node: name.to_owned() }.to_string()),
+            instance_type: spec.instance_type.unwrap_or_else(|| self.instance_type.clone()),
+            zone: spec.zone.unwrap_or_else(zone),
+            region,
+            addresses: spec.addresses.unwrap_or_else(|| {
+                vec![
+                    Address::new(AddressType::InternalIp, made_up_address(hash).to_string()),
+                    Address::new(AddressType::Hostname, name),
+                ]
+            }),
+            power_state: spec.power_state.unwrap_or_default(),
+            additional_labels: spec.additional_labels.unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns an address of 10.0.0.0/8, never the first or the last of a /24.
+fn made_up_address(hash: u64) -> Ipv4Addr {
+    let [high, low, host, ..] = (hash >> 16).to_le_bytes();
+    Ipv4Addr::new(10, high, low, host % 254 + 1)
+}
+
+/// FNV-1a with a final mix. Written out because made-up addresses must not change with the toolchain.
+fn stable_hash(text: &str) -> u64 {
+    let mut hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
+
+/// The cloud's instances.
+#[derive(Debug)]
+pub(super) struct InstanceTable {
+    defaults: Defaults,
+    /// Whether names that nobody mentioned exist.
+    auto_provision: bool,
+    /// `None`: deleted, and therefore not made up again.
+    entries: BTreeMap<String, Option<Instance>>,
+    /// Names of the present entries by provider ID.
+    by_provider_id: HashMap<String, String>,
+}
+
+impl InstanceTable {
+    pub(super) fn new(defaults: Defaults, auto_provision: bool) -> Self {
+        Self { defaults, auto_provision, entries: BTreeMap::new(), by_provider_id: HashMap::new() }
+    }
+
+    pub(super) fn region(&self) -> &str {
+        &self.defaults.region
+    }
+
+    /// Lists those that were put or asked about; auto-provisioned ones that nobody asked about are countless.
+    pub(super) fn list(&self) -> Vec<Instance> {
+        self.entries.values().flatten().cloned().collect()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Instance> {
+        match self.entries.get(name) {
+            Some(entry) => entry.clone(),
+            None => self.auto_provision.then(|| self.defaults.instance(name, InstanceSpec::default())),
+        }
+    }
+
+    pub(super) fn put(&mut self, name: &str, spec: InstanceSpec) -> Result<Instance, FieldError> {
+        check_name(name)?;
+        check_spec(&spec)?;
+        let instance = self.defaults.instance(name, spec);
+        if self.by_provider_id.get(&instance.provider_id).is_some_and(|owner| owner != name) {
+            return Err(FieldError::new("providerID", format!("{} is in use", instance.provider_id)));
+        }
+        self.insert(name, Some(instance.clone()));
+        Ok(instance)
+    }
+
+    /// Deletes an instance; `false` when there is none.
+    pub(super) fn delete(&mut self, name: &str) -> bool {
+        let exists = self.get(name).is_some();
+        if exists {
+            self.insert(name, None);
+        }
+        exists
+    }
+
+    fn insert(&mut self, name: &str, entry: Option<Instance>) {
+        if let Some(instance) = &entry {
+            self.by_provider_id.insert(instance.provider_id.clone(), name.to_owned());
+        }
+        let new_id = entry.as_ref().map(|i| i.provider_id.clone());
+        if let Some(Some(old)) = self.entries.insert(name.to_owned(), entry)
+            && Some(&old.provider_id) != new_id.as_ref()
+        {
+            self.by_provider_id.remove(&old.provider_id);
+        }
+    }
+
+    /// Answers one question: `None` is proof, anything in doubt is an error.
+    pub(super) fn find(&mut self, query: &InstanceQuery) -> Result<Option<Instance>, CloudError> {
+        let name = match &query.provider_id {
+            None => query.node.clone(),
+            Some(id) => match self.by_provider_id.get(id) {
+                Some(name) => name.clone(),
+                None => match self.made_up_name(&query.node, id)? {
+                    Some(name) => name,
+                    None => return Ok(None),
+                },
+            },
+        };
+        let found = self.get(&name);
+        if let Some(instance) = &found
+            && !self.entries.contains_key(&name)
+        {
+            self.insert(&name, Some(instance.clone()));
+        }
+        Ok(found)
+    }
+
+    /// Returns the name of the instance that auto-provisioning makes up for a provider ID that nobody has.
+    fn made_up_name(&self, node: &str, id: &str) -> Result<Option<String>, CloudError> {
+        let invalid = |why: &str| CloudError::invalid_input(format!("describe instance of node {node}: {why}"));
+        let parsed: ProviderId = id.parse().map_err(|error| invalid(&format!("{error}")))?;
+        if parsed.region != self.defaults.region {
+            return Err(invalid(&format!("provider ID {id:?} is not of region {}", self.defaults.region)));
+        }
+        Ok(Some(parsed.node).filter(|name| self.auto_provision && !self.entries.contains_key(name)))
+    }
+
+    /// Fails unless routes can lead to the node's instance.
+    pub(super) fn check_target(&self, node: &str) -> Result<(), CloudError> {
+        match self.get(node) {
+            Some(_) => Ok(()),
+            None => Err(CloudError::new(ErrorKind::NotFound, format!("there is no instance {node}"))),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), FieldError> {
+    match name.is_empty() || name.contains(|c: char| c == '/' || c.is_whitespace()) {
+        true => Err(FieldError::new("name", format!("{name:?} cannot be a node name"))),
+        false => Ok(()),
+    }
+}
+
+fn check_spec(spec: &InstanceSpec) -> Result<(), FieldError> {
+    if let Some(id) = &spec.provider_id
+        && (scheme_of(id) != Some(super::provider_id::SCHEME) || id.len() == "mock://".len())
+    {
+        return Err(FieldError::new("providerID", format!("{id:?} does not begin with mock://")));
+    }
+    for (index, address) in spec.addresses.iter().flatten().enumerate() {
+        let field = || format!("addresses[{index}].address");
+        let ip = matches!(address.kind.0, AddressType::InternalIp | AddressType::ExternalIp);
+        if ip && address.address.parse::<IpAddr>().is_err() {
+            return Err(FieldError::new(field(), format!("{:?} is not an IP address", address.address)));
+        }
+        if address.address.is_empty() {
+            return Err(FieldError::new(field(), "is empty"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! What the cloud's API speaks: instances, load balancers, routes, as JSON.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use ccm_core::k8s::{AddressType, NodeAddress};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// An instance as the admin API shows it. Every key is always present.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// Provider ID, `mock://<region>/<node>` unless it was set otherwise.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// Instance type; empty for none.
+    pub instance_type: String,
+    /// Zone; empty for none.
+    pub zone: String,
+    /// Region; empty for none.
+    pub region: String,
+    /// Addresses, in the order in which nodes get them.
+    pub addresses: Vec<Address>,
+    /// Power state.
+    pub power_state: PowerState,
+    /// Labels beyond those that the framework makes itself.
+    pub additional_labels: BTreeMap<String, String>,
+}
+
+/// What is said of an instance when it is made: body of `PUT /v1/instances/{node}`, entry of the configuration. Every
+/// key may be left out; the cloud then makes something up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InstanceSpec {
+    /// Provider ID, of scheme `mock`. Default `mock://<region>/<node>`.
+    #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// Instance type. Default: that of the cloud.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// Zone. Default: one of the cloud's zones, chosen by a hash of the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Region. Default: that of the cloud.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Addresses. Default: an IPv4 InternalIP from 10.0.0.0/8, chosen by a hash of the name, and the name as Hostname.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<Address>>,
+    /// Power state. Default `running`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_state: Option<PowerState>,
+    /// Additional labels. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub additional_labels: Option<BTreeMap<String, String>>,
+}
+
+impl From<Instance> for InstanceSpec {
+    fn from(instance: Instance) -> Self {
+        Self {
+            provider_id: Some(instance.provider_id),
+            instance_type: Some(instance.instance_type),
+            zone: Some(instance.zone),
+            region: Some(instance.region),
+            addresses: Some(instance.addresses),
+            power_state: Some(instance.power_state),
+            additional_labels: Some(instance.additional_labels),
+        }
+    }
+}
+
+/// Power state of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PowerState {
+    /// Runs.
+    #[default]
+    Running,
+    /// Shut down, may be started again.
+    Stopped,
+    /// Gone for good, still listed.
+    Terminated,
+}
+
+/// One address of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Address {
+    /// Kind, spelled as in the Kubernetes API.
+    #[serde(rename = "type")]
+    pub kind: AddressKind,
+    /// Address or name.
+    pub address: String,
+}
+
+impl Address {
+    /// Makes an address.
+    pub fn new(kind: AddressType, address: impl Into<String>) -> Self {
+        Self { kind: AddressKind(kind), address: address.into() }
+    }
+}
+
+impl From<Address> for NodeAddress {
+    fn from(address: Address) -> Self {
+        Self::new(address.kind.0, address.address)
+    }
+}
+
+/// An [`AddressType`] on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressKind(pub AddressType);
+
+impl TryFrom<String> for AddressKind {
+    type Error = ccm_core::k8s::UnknownAddressType;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<AddressKind> for String {
+    fn from(kind: AddressKind) -> Self {
+        kind.0.as_str().to_owned()
+    }
+}
+
+/// A question about one instance: by provider ID if there is one, otherwise by node name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceQuery {
+    /// Name of the node; what a fault's `match` is compared with.
+    pub node: String,
+    /// Provider ID of the node.
+    pub provider_id: Option<String>,
+}
+
+/// A load balancer as the admin API shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadBalancer {
+    /// Name: `a` and the UID of the Service.
+    pub name: String,
+    /// Service that it was made for, `namespace/name`.
+    pub service: String,
+    /// Ports, in the order of the Service.
+    pub ports: Vec<u16>,
+    /// Names of the nodes behind it, sorted.
+    pub nodes: Vec<String>,
+    /// Client networks that may connect; empty when the Service says nothing.
+    pub source_ranges: Vec<String>,
+    /// Address, from `loadBalancerAddressPool`.
+    pub address: IpAddr,
+}
+
+/// What a load balancer shall be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadBalancerSpec {
+    /// Owner: value of `--cluster-name`.
+    pub cluster: String,
+    /// Owner: UID of the Service.
+    pub uid: String,
+    /// Name; the same on every call about this Service.
+    pub name: String,
+    /// `namespace/name` of the Service.
+    pub service: String,
+    /// Ports.
+    pub ports: Vec<u16>,
+    /// Names of the nodes behind it.
+    pub nodes: Vec<String>,
+    /// Client networks; empty for everybody.
+    pub source_ranges: Vec<String>,
+}
+
+/// Names a load balancer of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadBalancerKey {
+    /// Owner: value of `--cluster-name`. A balancer of another cluster is never touched.
+    pub cluster: String,
+    /// Name of the balancer.
+    pub name: String,
+    /// `namespace/name` of the Service; what a fault's `match` is compared with.
+    pub service: String,
+}
+
+/// A load balancer with its ownership mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedLoadBalancer {
+    /// UID of the Service.
+    pub uid: String,
+    /// The balancer.
+    pub load_balancer: LoadBalancer,
+}
+
+/// A route as the admin API shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Name in the route table.
+    pub name: String,
+    /// Node that it leads to.
+    pub node: String,
+    /// Destination.
+    #[serde(rename = "destinationCIDR")]
+    pub destination: IpNet,
+    /// Whether it leads nowhere.
+    pub blackhole: bool,
+}
+
+/// Body of `PUT /v1/routes/{name}`. `name`, if given, must be that of the path; `blackhole` is `false` by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteBody {
+    /// Name in the route table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Node that it leads to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Destination.
+    #[serde(rename = "destinationCIDR", skip_serializing_if = "Option::is_none")]
+    pub destination: Option<IpNet>,
+    /// Whether it leads nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blackhole: Option<bool>,
+}
+
+/// A route with its ownership mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedRoute {
+    /// Cluster that created it; `None` for one made by hand through the admin API.
+    pub cluster: Option<String>,
+    /// The route.
+    pub route: Route,
+}
+
+/// One change of the route table, for one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteEdit {
+    /// Create a route.
+    Create {
+        /// Target.
+        node: String,
+        /// Destination.
+        destination: IpNet,
+    },
+    /// Delete a route.
+    Delete(Route),
+}
+
+/// Changes of the route table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteBatch {
+    /// Owner: value of `--cluster-name`.
+    pub cluster: String,
+    /// Changes, in order.
+    pub edits: Vec<RouteEdit>,
+}

@@ -1,0 +1,356 @@
+//! `--cloud-config`: YAML, every key optional, unknown keys refused.
+
+use std::{fmt, net::Ipv4Addr, path::Path, str::FromStr, time::Duration};
+
+use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Deserializer, de};
+
+use crate::cloud::{FieldError, InstanceSpec};
+
+/// Region when none is given.
+pub const DEFAULT_REGION: &str = "mock-region";
+/// Instance type when none is given.
+pub const DEFAULT_INSTANCE_TYPE: &str = "mock.standard";
+/// Addresses of load balancers when no pool is given: the range for benchmarks (RFC 2544), which nobody routes.
+const DEFAULT_POOL: Ipv4Net = match Ipv4Net::new(Ipv4Addr::new(198, 18, 0, 0), 15) {
+    Ok(net) => net,
+    Err(_) => unreachable!(),
+};
+
+/// Configuration of the mock cloud and of its provider.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct CloudConfig {
+    /// Region. Default [`DEFAULT_REGION`], or that of the cloud at `endpoint`.
+    pub region: Option<String>,
+    /// Zones, over which instances without one are spread. Default one, `<region>a`.
+    pub zones: Option<Vec<String>>,
+    /// Instance type of instances without one. Default [`DEFAULT_INSTANCE_TYPE`].
+    pub instance_type: Option<String>,
+    /// Whether every node name is an existing, running instance with stable made-up addresses. Default `false`.
+    pub auto_provision: bool,
+    /// How long provider calls take. Default no time.
+    pub latency: Latency,
+    /// Instances that exist from the start.
+    pub instances: Vec<InstanceEntry>,
+    /// Network from which load balancers get their addresses. Default 198.18.0.0/15.
+    pub load_balancer_address_pool: Option<Cidr>,
+    /// Where the admin API listens; no host means loopback, port 0 any free one. Default: nowhere.
+    pub admin_address: Option<HostPort>,
+    /// Address of the admin API of a mock cloud in another process, to be used instead of one inside this process.
+    pub endpoint: Option<HostPort>,
+}
+
+/// How long provider calls take, one sleep per call.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Latency {
+    /// Calls about instances.
+    #[serde(deserialize_with = "go_duration")]
+    pub instances: Duration,
+    /// Calls about routes.
+    #[serde(deserialize_with = "go_duration")]
+    pub routes: Duration,
+    /// Calls about load balancers.
+    #[serde(deserialize_with = "go_duration")]
+    pub load_balancers: Duration,
+}
+
+/// An entry of `instances`: `name` and the keys of the admin API's instance.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InstanceEntry {
+    /// Name of the node. Required.
+    pub name: String,
+    /// As in [`InstanceSpec`].
+    #[serde(rename = "providerID")]
+    pub provider_id: Option<String>,
+    /// As in [`InstanceSpec`].
+    pub instance_type: Option<String>,
+    /// As in [`InstanceSpec`].
+    pub zone: Option<String>,
+    /// As in [`InstanceSpec`].
+    pub region: Option<String>,
+    /// As in [`InstanceSpec`].
+    pub addresses: Option<Vec<crate::cloud::Address>>,
+    /// As in [`InstanceSpec`].
+    pub power_state: Option<crate::cloud::PowerState>,
+    /// As in [`InstanceSpec`].
+    pub additional_labels: Option<std::collections::BTreeMap<String, String>>,
+}
+
+impl InstanceEntry {
+    /// Returns what is said of the instance, without its name.
+    pub fn spec(&self) -> InstanceSpec {
+        InstanceSpec {
+            provider_id: self.provider_id.clone(),
+            instance_type: self.instance_type.clone(),
+            zone: self.zone.clone(),
+            region: self.region.clone(),
+            addresses: self.addresses.clone(),
+            power_state: self.power_state,
+            additional_labels: self.additional_labels.clone(),
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read cloud config {file}")]
+    Unreadable {
+        /// Path as given.
+        file: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The text is not a cloud config. Display names file, line and key.
+    #[error("cloud config {file}{}{}: {message}", position(*.line), key_name(.key))]
+    Invalid {
+        /// Path as given.
+        file: String,
+        /// Line, counted from 1, where it is known.
+        line: Option<u64>,
+        /// Key at fault; empty when the document as a whole is.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+fn position(line: Option<u64>) -> String {
+    line.map(|line| format!(", line {line}")).unwrap_or_default()
+}
+
+fn key_name(key: &str) -> String {
+    if key.is_empty() { String::new() } else { format!(", key {key}") }
+}
+
+impl CloudConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// Names the file and, where it is not YAML of this shape, line and key.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { file: file.clone(), cause })?;
+        Self::parse(&file, &text)
+    }
+
+    /// Parses and checks a text; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        // A file of nothing but comments is a configuration of defaults.
+        let parsed: Result<Option<Self>, _> = serde_saphyr::from_str(text);
+        let config = parsed.map_err(|error| invalid(file, text, &error))?.unwrap_or_default();
+        config.check().map_err(|FieldError { field, message }| ConfigError::Invalid {
+            file: file.to_owned(),
+            line: line_of(text, &field),
+            key: field,
+            message,
+        })?;
+        Ok(config)
+    }
+
+    /// Checks what concerns more than one value.
+    fn check(&self) -> Result<(), FieldError> {
+        if self.endpoint.is_some() && self.admin_address.is_some() {
+            let message = "cannot be combined with endpoint: the cloud that is served there has its own";
+            return Err(FieldError::new("adminAddress", message));
+        }
+        for (key, value) in [("region", &self.region), ("instanceType", &self.instance_type)] {
+            if value.as_deref() == Some("") {
+                return Err(FieldError::new(key, "must not be empty; leave it out for the default"));
+            }
+        }
+        if self.region.as_deref().is_some_and(|region| region.contains(|c: char| c == '/' || c.is_whitespace())) {
+            return Err(FieldError::new("region", "must not contain slashes or blanks: it is a part of provider IDs"));
+        }
+        // Builds the instances once to find mistakes in them.
+        crate::cloud::MockCloud::new(self).map(drop)
+    }
+
+    /// Returns the keys that are set and have no effect because the cloud runs elsewhere.
+    pub fn ignored_keys(&self) -> Vec<&'static str> {
+        let keys = [
+            ("zones", self.zones.is_some()),
+            ("instanceType", self.instance_type.is_some()),
+            ("autoProvision", self.auto_provision),
+            ("latency", self.latency != Latency::default()),
+            ("instances", !self.instances.is_empty()),
+            ("loadBalancerAddressPool", self.load_balancer_address_pool.is_some()),
+        ];
+        let set = keys.iter().filter(|(_, set)| self.endpoint.is_some() && *set);
+        set.map(|(key, _)| *key).collect()
+    }
+
+    pub(crate) fn region(&self) -> &str {
+        self.region.as_deref().unwrap_or(DEFAULT_REGION)
+    }
+
+    pub(crate) fn instance_type(&self) -> &str {
+        self.instance_type.as_deref().unwrap_or(DEFAULT_INSTANCE_TYPE)
+    }
+
+    pub(crate) fn zones(&self) -> Vec<String> {
+        self.zones.clone().unwrap_or_else(|| vec![format!("{}a", self.region())])
+    }
+
+    pub(crate) fn load_balancer_address_pool(&self) -> IpNet {
+        self.load_balancer_address_pool.map_or(IpNet::V4(DEFAULT_POOL), |cidr| cidr.0)
+    }
+}
+
+fn invalid(file: &str, text: &str, error: &serde_saphyr::Error) -> ConfigError {
+    let location = error.location();
+    let line = location.map(|location| location.line()).filter(|line| *line > 0);
+    let key = location.map(|at| key_at(text, at.line(), at.column())).unwrap_or_default();
+    ConfigError::Invalid { file: file.to_owned(), line, key, message: bare_message(error) }
+}
+
+/// Returns the parser's words without its copy of the text and without the position, which stand elsewhere.
+fn bare_message(error: &serde_saphyr::Error) -> String {
+    let words = error.without_snippet().to_string();
+    let words = words.lines().next().unwrap_or_default();
+    let end = words.rfind(" at line ").unwrap_or(words.len());
+    words[..end].trim_end_matches([',', ':', ' ']).trim_start_matches("error: ").to_owned()
+}
+
+/// Returns the key that stands at a position or, for a value, before it.
+fn key_at(text: &str, line: u64, column: u64) -> String {
+    let index = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
+    let lines: Vec<&str> = text.lines().take(index(line).saturating_add(1)).collect();
+    let Some(current) = lines.get(index(line)) else { return String::new() };
+    let chars: Vec<char> = current.chars().collect();
+    let here = index(column).min(chars.len());
+    let after: String = chars[here..].iter().collect();
+    let at: String = after.chars().take_while(|c| is_key_char(*c)).collect();
+    if !at.is_empty() && is_colon(after[at.len()..].trim_start()) {
+        return at;
+    }
+    let before: String = chars[..here].iter().collect();
+    // A value below its key is found by going up.
+    std::iter::once(&*before).chain(lines.iter().rev().skip(1).copied()).find_map(last_key).unwrap_or_default()
+}
+
+fn last_key(line: &str) -> Option<String> {
+    let line = line.split(" #").next().unwrap_or_default();
+    let mut colons = line.match_indices(':').map(|(at, _)| at);
+    let end = colons.rfind(|at| is_colon(&line[*at..]))?;
+    let start = line[..end].rfind(|c: char| !is_key_char(c)).map_or(0, |at| at + 1);
+    let start = (start..=end).find(|at| line.is_char_boundary(*at))?;
+    (start < end).then(|| line[start..end].to_owned())
+}
+
+/// Tells whether a text begins with the colon after a key; one inside a value is followed by more of it.
+fn is_colon(text: &str) -> bool {
+    text.strip_prefix(':').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+}
+
+fn is_key_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+/// Finds the line of a top-level key, or of the last part of a path below it, in its own words.
+fn line_of(text: &str, field: &str) -> Option<u64> {
+    let top = field.split(['.', '[']).next()?;
+    let at =
+        text.lines().position(|line| line.strip_prefix(top).is_some_and(|rest| rest.trim_start().starts_with(':')))?;
+    Some(at as u64 + 1)
+}
+
+/// Reads a duration in Go's format (`300ms`, `1m30s`).
+fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text).map_err(|why| de::Error::custom(format!("invalid duration {text:?}: {why}")))
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    // The parser multiplies without limits and takes signs between the parts, both of which can end in a panic.
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !unsigned.starts_with(digits) || !unsigned.chars().all(|c| digits(c) || c.is_alphabetic()) {
+        return Err("expected a number with a unit, such as 20ms or 1m30s".to_owned());
+    }
+    if text.len() > 32 || text.split(|c| !digits(c)).any(|number| number.find('.').unwrap_or(number.len()) > 9) {
+        return Err("too large".to_owned());
+    }
+    let parsed: kube::core::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let duration = Duration::from(parsed);
+    match parsed.is_negative() && !duration.is_zero() {
+        true => Err("must not be negative".to_owned()),
+        false => Ok(duration),
+    }
+}
+
+/// A network in CIDR notation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr(pub IpNet);
+
+impl<'de> Deserialize<'de> for Cidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = |_| de::Error::custom(format!("{text:?} is not a network in CIDR notation"));
+        text.parse().map(Self).map_err(wrong)
+    }
+}
+
+/// An address to listen at or to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// Name or address, an IPv6 one without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+/// A text that is not `host:port`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not of the form host:port")]
+pub struct InvalidHostPort(String);
+
+impl FromStr for HostPort {
+    type Err = InvalidHostPort;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidHostPort(text.to_owned());
+        let bare = text.strip_prefix("http://").unwrap_or(text);
+        let bare = bare.strip_suffix('/').unwrap_or(bare);
+        let (host, port) = bare.rsplit_once(':').ok_or_else(invalid)?;
+        // Digits only: the number parser would also take a sign.
+        if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(invalid());
+        }
+        let port = port.parse().map_err(|_| invalid())?;
+        let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(v6) => v6.parse::<std::net::Ipv6Addr>().map_err(|_| invalid())?.to_string(),
+            None if host.is_empty() => Ipv4Addr::LOCALHOST.to_string(),
+            None if host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-') => host.to_owned(),
+            None => return Err(invalid()),
+        };
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HostPort {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

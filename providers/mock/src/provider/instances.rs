@@ -1,0 +1,71 @@
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::NodeAddress,
+    provider::{BatchLimits, CloudError, InstanceMetadata, Instances, NodeQuery, Op, Power, Presence},
+};
+
+use super::MockProvider;
+use crate::cloud::{
+    Instance, InstanceQuery, PowerState,
+    provider_id::{SCHEME, scheme_of},
+};
+
+#[async_trait]
+impl Instances for MockProvider {
+    /// As the trait's default: 100 nodes per call, four calls in flight.
+    fn limits(&self) -> BatchLimits {
+        BatchLimits::default()
+    }
+
+    /// Always asks the cloud, so that every `max_age` is met. Costs one cloud call, or none when no node could be known
+    /// there.
+    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+        let asked: Vec<_> = queries.iter().map(to_query).collect();
+        let known: Vec<InstanceQuery> = asked.iter().filter_map(|query| query.as_ref().ok().cloned()).collect();
+        let mut answers = match known.is_empty() {
+            true => Vec::new(),
+            false => op.run(self.api.describe_instances(&known)).await?,
+        };
+        if answers.len() != known.len() {
+            let (got, want) = (answers.len(), known.len());
+            return Err(CloudError::transient(format!("the mock cloud answered {got} of {want} queries")));
+        }
+        let mut answers = answers.drain(..);
+        let next = |query: Result<InstanceQuery, CloudError>| {
+            query?;
+            // As many answers as queries were counted above.
+            answers.next().unwrap_or_else(|| Err(CloudError::transient("an answer is missing"))).map(to_presence)
+        };
+        Ok(asked.into_iter().map(next).collect())
+    }
+}
+
+fn to_query(query: &NodeQuery) -> Result<InstanceQuery, CloudError> {
+    let node = &query.node;
+    match node.provider_id.as_deref() {
+        Some(id) if scheme_of(id) != Some(SCHEME) => {
+            let message = format!("describe instance of node {}: provider ID {id:?} is not of this cloud", node.name);
+            Err(CloudError::invalid_input(message))
+        }
+        id => Ok(InstanceQuery { node: node.name.to_string(), provider_id: id.map(str::to_owned) }),
+    }
+}
+
+fn to_presence(instance: Option<Instance>) -> Presence {
+    let Some(instance) = instance else { return Presence::NotFound };
+    let power = match instance.power_state {
+        PowerState::Running => Power::Running,
+        PowerState::Stopped => Power::Stopped,
+        PowerState::Terminated => Power::Terminated,
+    };
+    let some = |text: String| (!text.is_empty()).then(|| text.into_boxed_str());
+    let meta = InstanceMetadata {
+        provider_id: Some(instance.provider_id.into()),
+        instance_type: some(instance.instance_type),
+        zone: some(instance.zone),
+        region: some(instance.region),
+        addresses: instance.addresses.into_iter().map(NodeAddress::from).collect(),
+        additional_labels: instance.additional_labels.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
+    };
+    Presence::Found { power, meta }
+}

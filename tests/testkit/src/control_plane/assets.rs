@@ -1,0 +1,110 @@
+//! Where the control plane's binaries are kept, and which versions they have. `xtask`, which builds them, shares this
+//! file by path: std only.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const ETCD_MODULE: &str = include_str!("../../../control-plane/etcd/go.mod");
+const KUBERNETES_MODULE: &str = include_str!("../../../control-plane/kubernetes/go.mod");
+const HELM_MODULE: &str = include_str!("../../../control-plane/helm/go.mod");
+
+/// Versions of the control plane's parts, without the leading `v`. Written once, in the `go.mod` files of
+/// `tests/control-plane`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Versions {
+    /// Version of etcd.
+    pub(crate) etcd: String,
+    /// Version of kube-apiserver and kube-controller-manager.
+    pub(crate) kubernetes: String,
+    /// Version of helm.
+    pub(crate) helm: String,
+}
+
+impl Versions {
+    /// The versions pinned in this checkout.
+    pub(crate) fn pinned() -> Self {
+        Self {
+            etcd: required_version(ETCD_MODULE, "go.etcd.io/etcd/server/v3"),
+            kubernetes: required_version(KUBERNETES_MODULE, "k8s.io/kubernetes"),
+            helm: required_version(HELM_MODULE, "helm.sh/helm/v4"),
+        }
+    }
+
+    /// Name of the directory for exactly these versions, so that a new version is built beside the old one.
+    pub(crate) fn key(&self) -> String {
+        format!("etcd-{}-kubernetes-{}-helm-{}", self.etcd, self.kubernetes, self.helm)
+    }
+}
+
+/// The directory with the binaries: `KUBEBUILDER_ASSETS`, else one below the user's cache directory
+/// (`XDG_CACHE_HOME`, else `~/.cache`). `None` when none of the three variables is set.
+pub(crate) fn directory() -> Option<PathBuf> {
+    directory_from(|name| std::env::var_os(name))
+}
+
+/// [`directory`] with the environment as an argument.
+fn directory_from(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(assets) = set("KUBEBUILDER_ASSETS") {
+        return Some(std::path::absolute(&assets).unwrap_or(assets));
+    }
+    // The XDG specification says that a relative XDG_CACHE_HOME is to be ignored.
+    let cache =
+        set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("ccm-control-plane").join(Versions::pinned().key()))
+}
+
+/// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty when it is not
+/// there, which the test below excludes for the files that are compiled in.
+fn required_version(go_mod: &str, module: &str) -> String {
+    go_mod
+        .lines()
+        .map(|line| line.trim().trim_start_matches("require").trim_start())
+        .filter_map(|line| line.strip_prefix(module)?.strip_prefix(" v"))
+        .find_map(|version| version.split_whitespace().next())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pinned_version_is_found() {
+        let versions = Versions::pinned();
+        for version in [&versions.etcd, &versions.kubernetes, &versions.helm] {
+            assert_eq!(version.split('.').count(), 3, "{versions:?}");
+        }
+        assert_eq!(versions.key().matches('.').count(), 6);
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_requirement() {
+        let go_mod =
+            "module m\n\nrequire (\n\ta.b/c v1.2.3\n\ta.b/c/d v2.0.0 // indirect\n)\n\nreplace a.b/d => a.b/d v9.9.9\n";
+        assert_eq!(required_version(go_mod, "a.b/c"), "1.2.3");
+        assert_eq!(required_version(go_mod, "a.b/c/d"), "2.0.0");
+        assert_eq!(required_version(go_mod, "a.b/d"), "");
+        assert_eq!(required_version("require a.b/c v1.2.3", "a.b/c"), "1.2.3");
+    }
+
+    #[test]
+    fn assets_come_first_then_the_cache_directory() {
+        let lookup = |pairs: &'static [(&str, &str)]| {
+            directory_from(move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        };
+        let versioned =
+            |cache: &str| Some(PathBuf::from(cache).join("ccm-control-plane").join(Versions::pinned().key()));
+        assert_eq!(
+            lookup(&[("KUBEBUILDER_ASSETS", "/assets"), ("XDG_CACHE_HOME", "/cache")]),
+            Some(PathBuf::from("/assets"))
+        );
+        assert_eq!(lookup(&[("XDG_CACHE_HOME", "/cache"), ("HOME", "/me")]), versioned("/cache"));
+        assert_eq!(
+            lookup(&[("KUBEBUILDER_ASSETS", ""), ("XDG_CACHE_HOME", "relative"), ("HOME", "/me")]),
+            versioned("/me/.cache")
+        );
+        assert_eq!(lookup(&[]), None);
+    }
+}

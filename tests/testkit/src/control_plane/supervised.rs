@@ -1,0 +1,181 @@
+//! Child processes that cannot outlive us, without `unsafe` and on any Unix.
+//!
+//! Each program runs under a small `sh` whose standard input is a pipe that only we hold open. When we end, however we
+//! end, the kernel closes the pipe, the shell reads the end of it and kills the program. The shell sits in a process
+//! group of its own, so a Ctrl-C at the terminal reaches us alone.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// `$1` is the log file, the rest is the program with its arguments. Prints the program's process id.
+/// A background command of a shell gets `/dev/null` as its standard input, hence the detour by descriptor 3.
+const SUPERVISOR: &str = r#"
+exec 3<&0
+log=$1
+shift
+"$@" </dev/null >>"$log" 2>&1 3<&- &
+program=$!
+echo "$program"
+( while read -r _ <&3; do :; done; kill -KILL "$program" ) >/dev/null 2>&1 &
+watcher=$!
+wait "$program"
+status=$?
+kill -KILL "$watcher" 2>/dev/null
+exit "$status"
+"#;
+
+/// Removes the directory `$1` once its standard input ends; tries again while programs that are being killed still
+/// write into it.
+const JANITOR: &str = r#"
+while read -r _; do :; done
+n=0
+while [ -e "$1" ] && [ "$n" -lt 10 ]; do
+  rm -rf "$1" || sleep 1
+  n=$((n + 1))
+done
+"#;
+
+/// A program with its arguments.
+#[derive(Debug, Clone)]
+pub(super) struct CommandLine {
+    /// Short name, for messages.
+    pub(super) name: &'static str,
+    /// Path of the program.
+    pub(super) program: PathBuf,
+    /// Its arguments.
+    pub(super) args: Vec<OsString>,
+}
+
+/// A running program under its supervisor. Dropping it kills the program; [`Supervised::stop`] also waits.
+#[derive(Debug)]
+pub(super) struct Supervised {
+    name: &'static str,
+    /// Holds the pipe that keeps the program alive.
+    shell: Child,
+    pid: u32,
+    log: PathBuf,
+}
+
+impl Supervised {
+    /// Starts the program; what it prints goes to `log`.
+    pub(super) async fn spawn(command: &CommandLine, log: &Path) -> io::Result<Self> {
+        let mut shell =
+            shell(SUPERVISOR).arg(log).arg(&command.program).args(&command.args).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = shell.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).await?;
+        }
+        let pid = line.trim().parse().map_err(|_| io::Error::other("the supervisor printed no process id"))?;
+        Ok(Self { name: command.name, shell, pid, log: log.to_owned() })
+    }
+
+    /// Process id of the program itself.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Short name of the program.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How the program ended, if it did.
+    pub(super) fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.shell.try_wait()
+    }
+
+    /// What the program printed.
+    pub(super) fn log(&self) -> String {
+        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Kills the program and waits until it is gone, for at most `deadline`.
+    pub(super) async fn stop(mut self, deadline: Duration) -> io::Result<()> {
+        drop(self.shell.stdin.take());
+        match tokio::time::timeout(deadline, self.shell.wait()).await {
+            Ok(ended) => ended.map(drop),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} did not end", self.name))),
+        }
+    }
+}
+
+/// Starts a process that removes `directory` after we ended or dropped the handle.
+pub(super) fn spawn_janitor(directory: &Path) -> io::Result<Child> {
+    shell(JANITOR).arg(directory).stdout(Stdio::null()).spawn()
+}
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, "sh"]).stdin(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(program: &str, args: &[&str]) -> CommandLine {
+        CommandLine { name: "test", program: program.into(), args: args.iter().map(OsString::from).collect() }
+    }
+
+    /// Whether the process exists: a signal that does nothing can be sent to it.
+    async fn is_alive(pid: u32) -> bool {
+        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -0 {pid} 2>/dev/null")]).status().await;
+        kill.unwrap().success()
+    }
+
+    async fn wait_until(mut holds: impl AsyncFnMut() -> bool) {
+        let wait = async {
+            while !holds().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.expect("it holds within the deadline");
+    }
+
+    #[tokio::test]
+    async fn dropping_or_stopping_kills_the_program() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let dropped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log).await.unwrap();
+        let stopped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log).await.unwrap();
+        let pids = [dropped.pid(), stopped.pid()];
+        assert!(is_alive(pids[0]).await && is_alive(pids[1]).await);
+
+        stopped.stop(Duration::from_secs(20)).await.unwrap();
+        assert!(!is_alive(pids[1]).await, "stopping waits");
+        drop(dropped);
+        wait_until(async || !is_alive(pids[0]).await).await;
+    }
+
+    #[tokio::test]
+    async fn an_end_is_seen_and_the_words_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let failing = command("/bin/sh", &["-c", "cat; echo out; echo err >&2; exit 7"]);
+        let mut program = Supervised::spawn(&failing, &log).await.unwrap();
+        wait_until(async || program.exited().unwrap().is_some()).await;
+        assert_eq!(program.exited().unwrap().unwrap().code(), Some(7));
+        assert_eq!(program.log(), "out\nerr\n");
+    }
+
+    #[tokio::test]
+    async fn the_janitor_waits_for_us() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("a/b");
+        std::fs::create_dir_all(&inside).unwrap();
+        let janitor = spawn_janitor(&directory.path().join("a")).unwrap();
+        // A real process that must do nothing can only be given the time to do it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(inside.exists());
+        drop(janitor);
+        wait_until(async || !inside.exists()).await;
+        assert!(directory.path().exists());
+    }
+}

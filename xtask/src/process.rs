@@ -1,0 +1,38 @@
+//! Running other programs.
+
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::root;
+
+/// The cargo that runs us, in the repository's root.
+pub(crate) fn cargo() -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()?);
+    Ok(command)
+}
+
+/// Runs a program and fails when it does.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("run {}", name(command)))?;
+    anyhow::ensure!(status.success(), "{} failed: {status}", name(command));
+    Ok(())
+}
+
+/// Runs a program and returns what it printed; its messages go to ours.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    command.stderr(std::process::Stdio::inherit());
+    let output = command.output().with_context(|| format!("run {}", name(command)))?;
+    anyhow::ensure!(output.status.success(), "{} failed: {}", name(command), output.status);
+    String::from_utf8(output.stdout).with_context(|| format!("read the output of {}", name(command)))
+}
+
+/// Program and first argument, such as `cargo test`.
+fn name(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    match command.get_args().next() {
+        Some(first) => format!("`{program} {}`", first.to_string_lossy()),
+        None => format!("`{program}`"),
+    }
+}
