@@ -67,7 +67,20 @@ impl Cluster {
 
     /// Runs kubectl to its end.
     pub(crate) async fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
-        let mut child = self.command(args).spawn().expect("kubectl starts");
+        self.finish(self.command(args), args, input).await
+    }
+
+    /// Runs a kubectl that calls this command with a file to edit.
+    pub(crate) async fn ok_with_editor(&self, args: &[&str], editor: &str) -> String {
+        let mut command = self.command(args);
+        command.env("KUBE_EDITOR", editor);
+        let ran = self.finish(command, args, "").await;
+        assert!(ran.success, "kubectl {args:?} failed\n{}{}", ran.stdout, ran.stderr);
+        ran.stdout
+    }
+
+    async fn finish(&self, mut command: Command, args: &[&str], input: &str) -> Ran {
+        let mut child = command.spawn().expect("kubectl starts");
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);

@@ -32,6 +32,8 @@ async fn nodes_are_listed_in_every_form() {
     assert_eq!((sorted[0][0].as_str(), sorted[1][0].as_str()), ("n1", "n2"));
     let labels = cluster.ok(&["get", "nodes", "--show-labels", "-l", "zone=a", "--no-headers"]).await;
     assert!(labels.contains("node-role.kubernetes.io/worker=,zone=a"), "{labels}");
+    let paged = rows(&cluster.ok(&["get", "nodes", "--chunk-size=1", "--no-headers"]).await);
+    assert_eq!(paged.len(), 2, "{paged:?}");
     let missing = cluster.fails(&["get", "node", "n9"], "").await;
     assert!(missing.contains("Error from server (NotFound): nodes \"n9\" not found"), "{missing}");
     cluster.stop().await;
@@ -135,6 +137,13 @@ async fn services_leases_and_the_rest_have_their_columns() {
     }
     let all = cluster.ok(&["get", "all"]).await;
     assert!(all.contains("service/web"), "{all}");
+    for (kind, name, part) in [
+        ("namespace", "kube-system", "Status:       Active"),
+        ("lease", "cloud-controller-manager", "Holder Identity:         me"),
+    ] {
+        let text = cluster.ok(&["-n", "kube-system", "describe", kind, name]).await;
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
     cluster.stop().await;
 }
 

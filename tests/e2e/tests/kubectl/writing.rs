@@ -176,3 +176,44 @@ async fn objects_are_deleted_when_their_finalizers_are_gone() {
     assert_eq!(cluster.ok(&["-n", "team", "get", "configmap", "-o", "name"]).await, "");
     cluster.stop().await;
 }
+
+/// These commands use Go's typed clients, which post protobuf.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn typed_clients_create_objects_in_protobuf() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let lb = ["create", "service", "loadbalancer", "lb", "--tcp=80:8080", "--tcp=443:https"];
+    assert_eq!(cluster.ok(&lb).await, "service/lb created\n");
+    let spec = cluster.json(&["get", "svc", "lb"]).await["spec"].clone();
+    assert_eq!((&spec["type"], &spec["selector"]), (&json!("LoadBalancer"), &json!({"app": "lb"})));
+    let targets: Vec<&Value> = spec["ports"].as_array().unwrap().iter().map(|p| &p["targetPort"]).collect();
+    assert_eq!(targets, [&json!(8080), &json!("https")]);
+
+    cluster.ok(&["create", "secret", "generic", "s", "--from-literal=password=hidden"]).await;
+    let secret = cluster.json(&["get", "secret", "s"]).await;
+    assert_eq!((&secret["type"], &secret["data"]["password"]), (&json!("Opaque"), &json!("aGlkZGVu")));
+    cluster.ok(&["create", "serviceaccount", "robot"]).await;
+    let token = cluster.ok(&["create", "token", "robot", "--duration=20m"]).await;
+    assert!(token.trim().len() > 20, "a token of {} characters", token.trim().len());
+    let said = cluster.fails(&["create", "namespace", "Not_A_Name"], "").await;
+    assert!(said.contains("metadata.name: Invalid value: \"Not_A_Name\""), "{said}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_drained_edited_and_compared() {
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.add_node("n1", "10.0.0.1").await;
+    let drained = cluster.ok(&["drain", "n1", "--ignore-daemonsets"]).await;
+    assert!(drained.contains("node/n1 drained"), "{drained}");
+    cluster.ok(&["uncordon", "n1"]).await;
+    assert_eq!(cluster.json(&["get", "node", "n1"]).await["spec"].get("unschedulable"), None);
+
+    cluster.ok_with_input(&["create", "-f", "-"], &service("a", 80).to_string()).await;
+    // As an editor would: the file kubectl hands it, changed in place.
+    let edited = cluster.ok_with_editor(&["edit", "svc", "a"], "sed -i s/targetPort:.8080/targetPort:\\ 9090/").await;
+    assert_eq!(edited, "service/a edited\n");
+    assert_eq!(cluster.json(&["get", "svc", "a"]).await["spec"]["ports"][0]["targetPort"], 9090);
+    let from_file = cluster.ok_with_input(&["delete", "-f", "-"], &service("a", 80).to_string()).await;
+    assert!(from_file.starts_with("service \"a\" deleted"), "{from_file}");
+    cluster.stop().await;
+}

@@ -9,7 +9,7 @@ use super::prune::prune;
 use super::resources::ResourceDef;
 use super::status::FieldError;
 use super::store::Transaction;
-use super::validation::Cause;
+use super::validation::{self, Cause};
 use super::{defaulting, namespaces};
 
 /// Whether PUT of an absent object creates it.
@@ -147,6 +147,18 @@ pub(crate) fn errors(causes: Vec<Cause>) -> Vec<FieldError> {
 ///
 /// # Errors
 /// One error per address or port that cannot be had.
-pub(crate) fn allocate(tx: &mut Transaction<'_>, def: &ResourceDef, object: &mut Value) -> Result<(), Vec<FieldError>> {
-    if def.plural == "services" { tx.allocations().fill(object) } else { Ok(()) }
+pub(crate) fn allocate(
+    tx: &mut Transaction<'_>,
+    def: &ResourceDef,
+    before: Option<&Value>,
+    object: &mut Value,
+) -> Result<(), Vec<FieldError>> {
+    if def.plural != "services" {
+        return Ok(());
+    }
+    let allocations = tx.allocations();
+    let configured =
+        if allocations.is_dual_stack() { vec!["IPv4", "IPv6"] } else { vec![allocations.primary_family()] };
+    let causes = validation::validate_cluster_ips(before, object, &configured);
+    if causes.is_empty() { allocations.fill(object) } else { Err(errors(causes)) }
 }

@@ -21,7 +21,7 @@ use super::status::{ApiError, FieldError};
 use super::strategy;
 use super::watch::{Watch, WatchSettings};
 use super::write::{self, Context, DeleteOptions, Deleted, Written};
-use super::{ApiServer, Body, convert, namespaces, read, reviews};
+use super::{ApiServer, Body, convert, namespaces, read, reviews, validation};
 
 type Answer = Result<Response<Body>, ApiError>;
 
@@ -92,7 +92,9 @@ impl ApiServer {
     }
 
     fn create(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
-        let object = convert::incoming(def, body_object(def, call)?);
+        let object = body_object(def, call)?;
+        check_unconverted(def, &call.info, &object)?;
+        let object = convert::incoming(def, object);
         let cx = self.context(def, &call.info);
         let created = self.store().write(|tx| write::create(tx, cx, object))?;
         Ok(json(StatusCode::CREATED, encoder.object(&created)))
@@ -194,6 +196,23 @@ impl ApiServer {
         })?;
         Ok(convert::outgoing(def, created.value()))
     }
+}
+
+/// Rules of a form under which objects are not stored: the newer events are stricter than the older.
+fn check_unconverted(def: &ResourceDef, info: &RequestInfo, object: &Value) -> Result<(), ApiError> {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
+    if !convert::is_converted(def) || name.is_empty() {
+        return Ok(());
+    }
+    let mut object = object.clone();
+    // Not yet filled in from the path, nor generated.
+    object["metadata"]["namespace"] = json!(info.namespace);
+    object["metadata"]["name"] = json!(name.trim_end_matches('-'));
+    let errors = strategy::errors(validation::validate_create(def, &object));
+    // The real server reports them under the group of the stored form.
+    let group = def.storage_key().0;
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, def.kind, name, &errors)) }
 }
 
 fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {

@@ -77,7 +77,7 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
         strategy::taint_new_node(cx.def, &mut object);
     }
     // Addresses and ports come before validation, which wants them; what is refused later has claimed nothing yet.
-    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
+    strategy::allocate(tx, cx.def, None, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
     let errors = strategy::errors(validation::validate_create(cx.def, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(&name, &errors));
@@ -132,7 +132,7 @@ pub(crate) fn replace(
     carry_metadata(&before, &mut object);
     strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
     object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
+    strategy::allocate(tx, cx.def, Some(&before), &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
     let errors = strategy::errors(validation::validate_update(cx.def, &before, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(cx.name, &errors));

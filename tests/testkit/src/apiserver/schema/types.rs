@@ -269,7 +269,7 @@ types! {
         apiVersion = 0: TEXT, kind = 0: TEXT, metadata = 1: META, spec = 2[required]: object(&TOKEN_REVIEW_SPEC),
         status = 3: object(&TOKEN_REVIEW_STATUS),
     }
-    TOKEN_REVIEW_SPEC = "io.k8s.api.authentication.v1.TokenReviewSpec" { audiences = 2: TEXTS, token = 1: TEXT }
+    TOKEN_REVIEW_SPEC = "io.k8s.api.authentication.v1.TokenReviewSpec" { audiences = 2: TEXTS, token = 1[required]: TEXT }
     TOKEN_REVIEW_STATUS = "io.k8s.api.authentication.v1.TokenReviewStatus" {
         audiences = 4: TEXTS, authenticated = 1: BOOL, error = 3: TEXT, user = 2: object(&USER_INFO),
     }
