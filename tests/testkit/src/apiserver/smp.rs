@@ -192,6 +192,7 @@ mod tests {
         apply(resources::find("", "v1", plural).unwrap(), object, patch).unwrap()
     }
 
+    // length: one table, and a case needs its three objects
     #[test]
     fn lists_merge_by_their_rule() {
         let cases = [

@@ -58,6 +58,7 @@ async fn tables_and_metadata_are_served_where_asked() {
     }
 }
 
+// length: one table of requests and what the real server was seen to answer
 #[tokio::test(start_paused = true)]
 async fn refusals_have_the_real_form() {
     let server = server();
