@@ -4,7 +4,7 @@
 //! client-side apply, strategic merge patches, watches of tables. Without kubectl on `PATH` each test says that it was
 //! skipped.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "test code")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
 mod kubectl {
     pub(crate) mod harness;

@@ -110,6 +110,8 @@ fn metadata_that_identifies_an_object_cannot_change() {
         set("resourceVersion", "".into()),
         ["metadata.resourceVersion: Invalid value: \"\": must be specified for an update"]
     );
+    assert_eq!(set("generation", (-1).into()), ["metadata.generation: Invalid value: -1: must not be decremented"]);
+    assert_eq!(set("generation", 2.into()), NONE);
     let mut leaving = old.clone();
     leaving["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
     leaving["metadata"]["finalizers"] = json!(["example.com/a"]);
