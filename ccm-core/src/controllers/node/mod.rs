@@ -272,7 +272,7 @@ impl SyncError {
     /// Returns the event reason, or `None` for what is nobody's business.
     fn reason(&self) -> Option<&'static str> {
         match self {
-            Self::Stopping | Self::Race => None,
+            Self::Stopping | Self::Race | Self::Apply(ApplyError::Changed) => None,
             Self::Unknown => Some("InstanceNotFound"),
             Self::Cloud(error) => Some(error.reason().unwrap_or(match error.kind() {
                 ErrorKind::InvalidInput => "InvalidInstanceReference",
@@ -282,7 +282,6 @@ impl SyncError {
             })),
             Self::Apply(ApplyError::Plan(plan::InitError::Address { .. })) => Some("InvalidNodeIP"),
             Self::Apply(ApplyError::Plan(plan::InitError::NoProviderId(_))) => Some("MissingProviderID"),
-            Self::Apply(ApplyError::Changed) => None,
             Self::Apply(ApplyError::Api(error)) => match error.kind() {
                 ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
                 _ => Some("NodeUpdateFailed"),
