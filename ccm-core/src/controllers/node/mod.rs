@@ -13,7 +13,7 @@ mod report;
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{apply::is_race, report::Reports};
@@ -67,6 +67,7 @@ pub struct NodeController {
     queue: WorkQueue<Arc<str>>,
     writes: Semaphore,
     reports: Reports,
+    began: Instant,
 }
 
 impl NodeController {
@@ -93,7 +94,7 @@ impl NodeController {
         });
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let reports = Reports::default();
-        Ok(Self { cx, config, instances, metrics, queue, writes, reports })
+        Ok(Self { cx, config, instances, metrics, queue, writes, reports, began: Instant::now() })
     }
 
     /// Runs until `cancel`.
@@ -125,11 +126,21 @@ impl NodeController {
             }
             // Also when the process seems to be stopping: if it is not after all, the node is not forgotten.
             Err(error) => {
-                let delay = error.delay().unwrap_or_else(|| BACKOFF.delay(self.queue.failed(&name)));
+                let delay = error.delay().unwrap_or_else(|| self.backoff(&name, &error));
                 self.queue.add_after(name.clone(), delay);
             }
         }
         self.queue.done(&name);
+    }
+
+    /// Nodes that wait for the cloud come back together, because they are asked about together: chance would make one
+    /// cloud call of each. Writes are one request each whenever they come, so they are spread.
+    fn backoff(&self, name: &Arc<str>, error: &SyncError) -> Duration {
+        let failures = self.queue.failed(name);
+        match error {
+            SyncError::Unknown | SyncError::Cloud(_) => BACKOFF.shared_delay(failures, self.began.elapsed()),
+            SyncError::Apply(_) | SyncError::Race | SyncError::Stopping => BACKOFF.delay(failures),
+        }
     }
 
     fn is_ours(&self, node: &NodeView) -> bool {
