@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
-use prometheus::Registry;
+use prometheus::{IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ use crate::{
     error::chain,
     k8s::{NodeFields, NodeView, well_known as wk},
     provider::{CloudError, CloudProvider, Coalescer, Op, ProviderContext},
-    telemetry::metrics::CloudMetrics,
+    telemetry::metrics::{CloudMetrics, register},
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -301,7 +301,11 @@ impl Manager {
         }
         tasks.spawn("node-cache", async move { Ok(reflector.await?) });
         self.start_provider(tasks, gate, &nodes).await?;
+        let running = running_controllers(&self.registry)?;
         for (name, controller) in controllers {
+            if let Some(label) = metric_name(name) {
+                running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
+            }
             tasks.spawn(name, controller);
         }
         Ok(())
@@ -440,6 +444,18 @@ impl Manager {
             tokio::time::sleep(API_SERVER_PAUSE).await;
         }
     }
+}
+
+/// Registers upstream's gauge of the controllers that run.
+fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
+    let help = "Indicates where instances of a controller are currently running.";
+    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
+    register(registry, gauge)
+}
+
+/// Returns the name of a controller in upstream's gauge: its alias.
+fn metric_name(name: &str) -> Option<&'static str> {
+    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
 }
 
 /// A named task that is not running yet.
