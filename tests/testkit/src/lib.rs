@@ -5,3 +5,4 @@ pub mod apiserver;
 pub mod control_plane;
 pub mod hooks;
 pub mod kubelet;
+pub mod supervised;
