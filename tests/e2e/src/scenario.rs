@@ -169,11 +169,16 @@ impl Scenario {
         let mut args: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         args.push(file("--kubeconfig=", kubeconfig));
         args.push(file("--cloud-config=", cloud_config));
-        args.push(format!("--leader-elect-resource-name=e2e-{}", self.slug).into());
+        args.push(format!("--leader-elect-resource-name={}", self.lease()).into());
         args.extend(flags.iter().map(OsString::from));
         let name = format!("{process}{}", self.processes.lock().len());
         self.processes.lock().push(name.clone());
         Ccm::start(&self.program, self.directory.path(), &name, args).await
+    }
+
+    /// Name of the Lease, in kube-system.
+    pub fn lease(&self) -> String {
+        format!("e2e-{}", self.slug)
     }
 
     /// User that a process of this scenario runs as.

@@ -4,6 +4,10 @@
 mod deletion;
 #[path = "nodes/initialization.rs"]
 mod initialization;
+#[path = "nodes/recovery.rs"]
+mod recovery;
+#[path = "nodes/replicas.rs"]
+mod replicas;
 #[path = "support/run.rs"]
 mod run;
 #[path = "nodes/upkeep.rs"]
@@ -21,5 +25,8 @@ fn cases() -> Vec<Case> {
     let mut cases = initialization::cases();
     cases.extend(deletion::cases());
     cases.extend(upkeep::cases());
+    cases.extend(replicas::cases());
+    // Last, because some of them need a server for themselves.
+    cases.extend(recovery::cases());
     cases
 }
