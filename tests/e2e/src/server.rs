@@ -173,6 +173,18 @@ impl Server {
         Ok(())
     }
 
+    /// Gives a user the rights of a cloud-controller-manager.
+    pub async fn grant(&self, user: &str) -> anyhow::Result<()> {
+        match &self.backend {
+            Backend::Embedded(_, server) => {
+                let rules = Rule::of_role(&json!({"rules": rules()}))?;
+                server.users().set_access(user, Access::Rules(rules));
+                Ok(())
+            }
+            Backend::Real(_) => bind(&self.client, "User", user).await,
+        }
+    }
+
     /// The writes of a user so far, refused ones included.
     pub async fn writes(&self, user: &str) -> anyhow::Result<Vec<Write>> {
         let writes = match &self.backend {
@@ -211,10 +223,14 @@ async fn grant(client: &kube::Client) -> anyhow::Result<()> {
     let role = json!({"metadata": {"name": GROUP}, "rules": rules()});
     let roles: Api<ClusterRole> = Api::all(client.clone());
     roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    bind(client, "Group", GROUP).await
+}
+
+async fn bind(client: &kube::Client, kind: &str, name: &str) -> anyhow::Result<()> {
     let binding = json!({
-        "metadata": {"name": GROUP},
+        "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": GROUP},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": GROUP}],
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}],
     });
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
