@@ -18,6 +18,7 @@ struct Cloud {
     in_flight: Mutex<(usize, usize)>,
     fail_next: Mutex<Vec<CloudError>>,
     short: bool,
+    hangs: bool,
 }
 
 #[async_trait]
@@ -37,7 +38,7 @@ impl Instances for Arc<Cloud> {
             flying.0 += 1;
             flying.1 = flying.1.max(flying.0);
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(if self.hangs { Duration::from_secs(3600) } else { Duration::from_millis(100) }).await;
         self.in_flight.lock().0 -= 1;
         if let Some(error) = self.fail_next.lock().pop() {
             return Err(error);
@@ -159,4 +160,13 @@ async fn a_group_larger_than_a_batch_is_cut_and_still_answered_in_order() {
         let Presence::Found { meta, .. } = answer.unwrap() else { panic!("{name} is there") };
         assert_eq!(meta.provider_id.as_deref(), Some(&name[..]));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_ends_as_a_failure_worth_a_retry() {
+    let cloud = Arc::new(Cloud { hangs: true, ..Cloud::default() });
+    let (coalescer, _driver) = start(&cloud);
+    let begin = Instant::now();
+    assert_eq!(coalescer.describe(query("a")).await.unwrap_err().kind(), ErrorKind::Transient);
+    assert!(begin.elapsed() < CALL_TIMEOUT * 2);
 }

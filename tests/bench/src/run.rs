@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    path::PathBuf,
+    net::SocketAddr,
+    path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
@@ -63,31 +64,17 @@ pub(crate) async fn measure(setting: &Setting) -> anyhow::Result<Sample> {
     let kubelets = Kubelets::new(client.clone(), options);
     kubelets.register_all((0..setting.nodes).map(|i| NodeSpec::new(format!("node-{i:05}")))).await?;
 
-    let folder = tempfile::tempdir()?;
     let cloud = MockCloud::new(&cloud_config(setting.latency_ms)?)?;
     let listener = bind_admin(&HostPort { host: "127.0.0.1".to_owned(), port: 0 }).await?;
     let endpoint = listener.local_addr()?;
     let stop = CancellationToken::new();
     let mut server = tokio::task::JoinSet::new();
     server.spawn(serve_admin(cloud.clone(), listener, stop.clone()));
-    let cloud_file = folder.path().join("cloud.yaml");
-    std::fs::write(&cloud_file, format!("endpoint: {endpoint}\n"))?;
-    let kubeconfig = folder.path().join("kubeconfig");
-    plane.write_kubeconfig(&kubeconfig, &plane.admin().token)?;
+    let folder = tempfile::tempdir()?;
 
     let before = server_usage(&plane)?;
     let start = Instant::now();
-    let mut manager = Command::new(&setting.manager)
-        .args(["--cloud-provider=mock", "--leader-elect=false", "--controllers=cloud-node-controller"])
-        .args(["--kube-api-qps=5000", "--kube-api-burst=10000", "-v=0"])
-        .arg(format!("--cloud-config={}", cloud_file.display()))
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .args(&setting.flags)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("cannot start {}", setting.manager.display()))?;
+    let mut manager = start_manager(setting, &plane, folder.path(), endpoint)?;
     let pid = manager.id().context("the manager ended at once")?;
     tokio::select! {
         done = tokio::time::timeout(LIMIT, all_initialised(client, setting.nodes)) => done.context("run took too long")??,
@@ -113,6 +100,29 @@ pub(crate) async fn measure(setting: &Setting) -> anyhow::Result<Sample> {
     };
     plane.stop().await?;
     Ok(sample)
+}
+
+fn start_manager(
+    setting: &Setting,
+    plane: &ControlPlane,
+    folder: &Path,
+    cloud: SocketAddr,
+) -> anyhow::Result<tokio::process::Child> {
+    let cloud_file = folder.join("cloud.yaml");
+    std::fs::write(&cloud_file, format!("endpoint: {cloud}\n"))?;
+    let kubeconfig = folder.join("kubeconfig");
+    plane.write_kubeconfig(&kubeconfig, &plane.admin().token)?;
+    Command::new(&setting.manager)
+        .args(["--cloud-provider=mock", "--leader-elect=false", "--controllers=cloud-node-controller"])
+        .args(["--kube-api-qps=5000", "--kube-api-burst=10000", "-v=0"])
+        .arg(format!("--cloud-config={}", cloud_file.display()))
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(&setting.flags)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot start {}", setting.manager.display()))
 }
 
 fn cloud_config(latency_ms: u64) -> anyhow::Result<CloudConfig> {

@@ -2,6 +2,7 @@
 //! simulated kubelets, and a conformance kit for providers.
 
 pub mod apiserver;
+pub mod conformance;
 pub mod control_plane;
 pub mod hooks;
 pub mod kubelet;

@@ -123,7 +123,7 @@ impl NodeController {
                 self.queue.forget(&name);
                 self.reports.clear(&name);
             }
-            Err(SyncError::Stopping) => {}
+            // Also when the process seems to be stopping: if it is not after all, the node is not forgotten.
             Err(error) => {
                 let delay = error.delay().unwrap_or_else(|| BACKOFF.delay(self.queue.failed(&name)));
                 self.queue.add_after(name.clone(), delay);

@@ -1,1 +1,186 @@
+use std::time::Duration;
 
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    k8s::NodeFields,
+    runtime::{
+        gate::WriteGate,
+        reflector::tests::server::{Behaviour, Server, failure},
+    },
+};
+
+fn server() -> Server {
+    let server = Server::new(Behaviour::default());
+    server.put("a", "u1", "mock://a");
+    server
+}
+
+fn labels(value: &str) -> Patch {
+    Patch::Merge(json!({"metadata": {"labels": {"x": value}}}))
+}
+
+fn test_uid(uid: &str) -> Patch {
+    Patch::Json(vec![PatchOp::Test { path: "/metadata/uid".into(), value: json!(uid) }])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_read_patched_and_deleted() {
+    for protobuf in [false, true] {
+        let server = server();
+        server.behave(|b| b.protobuf = protobuf);
+        let client = server.client();
+        let node = client.get_node("a", &NodeFields::default()).await.unwrap();
+        assert_eq!(node.provider_id.as_deref(), Some("mock://a"));
+
+        let patched = client.patch_node("a", Subresource::None, &labels("1")).await.unwrap();
+        assert_eq!((patched.uid.as_str(), patched.deleting), ("u1", false));
+        assert_ne!(patched.resource_version, *node.resource_version);
+        assert_eq!(patched.labels["x"], "1");
+        client.patch_node("a", Subresource::Status, &test_uid("u1")).await.unwrap();
+
+        let error = client.delete_node("a", "u2").await.unwrap_err();
+        assert_eq!(error.kind, ApiErrorKind::Conflict);
+        client.delete_node("a", "u1").await.unwrap();
+        let error = client.delete_node("a", "u1").await.unwrap_err();
+        assert_eq!((error.kind(), error.code()), (&ApiErrorKind::NotFound, Some(404)));
+        let log = server.requests();
+        assert!(
+            log[1].starts_with("PATCH /api/v1/nodes/a [test/v0] application/json;as=PartialObjectMetadata"),
+            "{log:?}"
+        );
+        assert!(log[2].starts_with("PATCH /api/v1/nodes/a/status "), "{log:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_test_is_an_error_of_its_own() {
+    let error = server().client().patch_node("a", Subresource::None, &test_uid("u2")).await.unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::TestFailed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_gate_lets_nothing_but_reads_out() {
+    let (gate, keeper) = WriteGate::closed();
+    let server = server();
+    let (client, _) = server.client_with(gate, |_| {});
+    let attempts = [
+        client.patch_node("a", Subresource::Status, &labels("1")).await.map(|_| ()),
+        client.delete_node("a", "u1").await,
+        client.create("/api/v1/namespaces/default/events", &json!({})).await.map(|_| ()),
+        client.send(ApiRequest::update("/api/v1/nodes/a", &json!({})).unwrap()).await.map(|_| ()),
+    ];
+    for attempt in attempts {
+        assert_eq!(attempt.unwrap_err().kind, ApiErrorKind::NotLeader);
+    }
+    assert_eq!(server.requests().len(), 0);
+    client.get_node("a", &NodeFields::default()).await.unwrap();
+    keeper.open_until(Instant::now() + Duration::from_secs(1));
+    client.patch_node("a", Subresource::None, &labels("1")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_is_asked_after_the_wait_for_the_rate() {
+    let (gate, keeper) = WriteGate::closed();
+    let server = server();
+    let (client, _) = server.client_with(gate, |o| (o.qps, o.burst) = (0.1, 1));
+    keeper.open_until(Instant::now() + Duration::from_secs(5));
+    client.patch_node("a", Subresource::None, &labels("1")).await.unwrap();
+    // Its turn comes after ten seconds.
+    let error = client.patch_node("a", Subresource::None, &labels("2")).await.unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::NotLeader);
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_keep_to_the_rate_and_the_deadline() {
+    let server = server();
+    let (client, _) = server.client_with(WriteGate::always_open(), |o| (o.qps, o.burst) = (20.0, 30));
+    let start = Instant::now();
+    for _ in 0..70 {
+        client.get_node("a", &NodeFields::default()).await.unwrap();
+    }
+    assert!((1950..2200).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+
+    server.behave(|b| b.hangs = true);
+    let start = Instant::now();
+    let error = client.get_node("a", &NodeFields::default()).await.unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::Timeout);
+    assert_eq!(start.elapsed().as_secs(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_waits_but_not_requests() {
+    let server = server();
+    let shutdown = CancellationToken::new();
+    let token = shutdown.clone();
+    let (client, _) = server.client_with(WriteGate::always_open(), move |o| {
+        (o.qps, o.burst, o.shutdown) = (0.01, 2, token);
+    });
+    client.get_node("a", &NodeFields::default()).await.unwrap();
+    server.behave(|b| b.hangs = true);
+    let fields = NodeFields::default();
+    let (sent, waiting, ()) = tokio::join!(client.get_node("a", &fields), client.get_node("a", &fields), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shutdown.cancel();
+    });
+    assert_eq!(sent.unwrap_err().kind, ApiErrorKind::Timeout);
+    assert_eq!(waiting.unwrap_err().kind, ApiErrorKind::Canceled);
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_times_of_the_server_reach_the_caller() {
+    let server = server();
+    let mut status = failure(429, "TooManyRequests", "slow down");
+    status["details"] = json!({"retryAfterSeconds": 7});
+    server.behave(|b| b.answers = Some((429, status)));
+    let error = server.client().get_node("a", &NodeFields::default()).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry_after()), (&ApiErrorKind::Throttled, Some(Duration::from_secs(7))));
+    assert_eq!(error.to_string(), "cannot get nodes a: slow down (429)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_counted_under_upstreams_names() {
+    let server = server();
+    let (client, registry) = server.client_with(WriteGate::always_open(), |_| {});
+    client.get_node("a", &NodeFields::default()).await.unwrap();
+    client.patch_node("b", Subresource::None, &labels("1")).await.unwrap_err();
+    server.behave(|b| b.hangs = true);
+    client.get_node("a", &NodeFields::default()).await.unwrap_err();
+
+    let mut seen = Vec::new();
+    for family in registry.gather() {
+        for metric in family.get_metric() {
+            let labels: Vec<_> = metric.get_label().iter().map(|l| format!("{}={}", l.name(), l.value())).collect();
+            let count = metric.get_counter().get_value() + metric.get_histogram().get_sample_count() as f64;
+            seen.push(format!("{}{{{}}} {count}", family.name(), labels.join(",")));
+        }
+    }
+    let requests: Vec<_> = seen.iter().filter(|l| l.starts_with("rest_client_requests_total")).collect();
+    assert_eq!(
+        requests,
+        [
+            "rest_client_requests_total{code=200,host=localhost:6443,method=GET} 1",
+            "rest_client_requests_total{code=404,host=localhost:6443,method=PATCH} 1",
+            "rest_client_requests_total{code=<error>,host=localhost:6443,method=GET} 1",
+        ]
+    );
+    let duration = "rest_client_request_duration_seconds{host=localhost:6443,verb=GET} 2".to_owned();
+    assert!(seen.contains(&duration), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn siblings_have_names_and_rates_of_their_own() {
+    let server = server();
+    let (client, _) = server.client_with(WriteGate::always_open(), |o| (o.qps, o.burst) = (1.0, 1));
+    let sibling = client.sibling("other/v0");
+    let start = Instant::now();
+    client.get_node("a", &NodeFields::default()).await.unwrap();
+    sibling.get_node("a", &NodeFields::default()).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(server.count("[other/v0]"), 1);
+}

@@ -1,1 +1,99 @@
+use std::collections::HashSet;
 
+use super::*;
+use crate::k8s::{NodeFields, NodeView};
+
+fn node(name: &str, uid: &str, version: &str) -> NodeView {
+    NodeView { uid: uid.into(), resource_version: version.into(), ..NodeView::named(name) }
+}
+
+/// A cache and the changes that its handler saw, as `kind name/uid@version`.
+fn recorded() -> (Cache<NodeView>, Arc<Mutex<Vec<String>>>) {
+    let cache = Cache::new(NodeFields::default());
+    let log = record(&cache);
+    (cache, log)
+}
+
+fn record(cache: &Cache<NodeView>) -> Arc<Mutex<Vec<String>>> {
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = log.clone();
+    let reader = cache.clone();
+    cache.on_change(move |change| {
+        let (kind, node) = match change {
+            Change::Added(new) => ("+", new),
+            Change::Updated { new, .. } => ("~", new),
+            Change::Deleted(old) => ("-", old),
+        };
+        // What a handler is told about can be read already.
+        let held = reader.get(&node.name);
+        assert_eq!(held.is_some_and(|held| held.uid == node.uid), kind != "-", "{kind}{}", node.name);
+        sink.lock().push(format!("{kind}{}/{}@{}", node.name, node.uid, node.resource_version));
+    });
+    log
+}
+
+fn none() -> HashSet<String> {
+    HashSet::new()
+}
+
+#[test]
+fn a_list_gives_the_differences() {
+    let (cache, log) = recorded();
+    cache.replace(vec![node("a", "1", "1"), node("b", "1", "2"), node("c", "1", "3")], &none());
+    log.lock().clear();
+    cache.replace(vec![node("b", "1", "2"), node("c", "1", "9"), node("d", "1", "8")], &none());
+    let mut seen = log.lock().clone();
+    seen.sort();
+    assert_eq!(seen, ["+d/1@8", "-a/1@1", "~c/1@9"]);
+}
+
+#[test]
+fn unreadable_objects_are_neither_gone_nor_new() {
+    let (cache, log) = recorded();
+    cache.replace(vec![node("a", "1", "1")], &none());
+    cache.replace(Vec::new(), &["a".to_owned(), "b".to_owned()].into());
+    assert_eq!(cache.get("a").map(|n| n.resource_version.to_string()).as_deref(), Some("1"));
+    assert_eq!(log.lock().len(), 1);
+}
+
+#[test]
+fn a_late_deletion_does_not_hit_the_namesake() {
+    let (cache, log) = recorded();
+    cache.apply(node("a", "1", "1"));
+    cache.apply(node("a", "2", "5"));
+    cache.remove(&node("a", "1", "4"));
+    assert_eq!(&*cache.get("a").unwrap().uid, "2");
+    cache.remove(&node("a", "2", "6"));
+    cache.remove(&node("a", "2", "6"));
+    assert!(cache.is_empty());
+    assert_eq!(log.lock().iter().map(|l| &l[..4]).collect::<Vec<_>>(), ["+a/1", "-a/1", "+a/2", "-a/2"]);
+}
+
+#[test]
+fn a_repeated_event_says_nothing() {
+    let (cache, log) = recorded();
+    cache.apply(node("a", "1", "1"));
+    cache.apply(node("a", "1", "1"));
+    assert_eq!(*log.lock(), ["+a/1@1"]);
+}
+
+#[test]
+fn a_handler_that_comes_late_gets_what_is_there() {
+    let (cache, early) = recorded();
+    cache.apply(node("a", "1", "1"));
+    let late = record(&cache);
+    cache.apply(node("b", "1", "2"));
+    assert_eq!(*late.lock(), ["+a/1@1", "+b/1@2"]);
+    assert_eq!(*early.lock(), *late.lock());
+}
+
+#[tokio::test(start_paused = true)]
+async fn synced_waits_for_a_complete_list() {
+    let (cache, _) = recorded();
+    cache.apply(node("a", "1", "1"));
+    let second = std::time::Duration::from_secs(1);
+    assert!(tokio::time::timeout(second, cache.synced()).await.is_err());
+    cache.replace(Vec::new(), &none());
+    cache.synced().await;
+    assert!(cache.is_synced());
+}

@@ -15,8 +15,8 @@ pub(crate) enum Failure {
     /// The watch broke.
     #[error("watch broken")]
     Stream(#[from] StreamError),
-    /// The watch ended although it had more to say.
-    #[error("watch ended before the initial events did")]
+    /// A streaming list broke off or did not come to its end.
+    #[error("the initial events of the watch did not end")]
     Incomplete,
     /// The watch ended at once and without a word.
     #[error("watch ended at once")]
@@ -28,9 +28,9 @@ pub(crate) enum Failure {
     #[error("the server went back from resource version {from} to {to}")]
     WentBack {
         /// Last seen.
-        from: String,
+        from: u64,
         /// Seen now.
-        to: String,
+        to: u64,
     },
 }
 

@@ -6,7 +6,8 @@ use super::{
     Position, Reflector,
     decode::{Malformed, Watched},
     failure::Failure,
-    frames::Event,
+    frames::{Event, Frames},
+    newest::Newest,
 };
 use crate::runtime::api::{ACCEPT_OBJECT, ApiErrorKind, ApiRequest, segment};
 
@@ -15,6 +16,14 @@ const BROKEN_STREAMS: u32 = 2;
 
 /// How long the initial events of a streaming list may pause. The server sends them as fast as they are read.
 const INITIAL_IDLE: Duration = Duration::from_secs(30);
+
+/// How long the initial events may take in all. A server that does not know streaming lists and does not refuse them
+/// either sends events for ever; a connection that is too slow for this does better with pages.
+const INITIAL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Lists in a row that may be refused because they are older than what was seen, before they are believed. With the
+/// pauses between them this lasts half a minute to a minute: an API server that lags has caught up by then.
+const OLDER_LISTS: u32 = 5;
 
 /// Objects of a list as they come in.
 struct Listed<T> {
@@ -34,7 +43,7 @@ impl<T: Watched> Reflector<T> {
                 }
                 Err(failure) => {
                     // Only what ended an open stream counts; a server that is away is not one that cannot stream.
-                    if !matches!(failure, Failure::Api(_)) {
+                    if !matches!(failure, Failure::Api(_) | Failure::WentBack { .. }) {
                         self.broken_streams += 1;
                     }
                     return Err(failure);
@@ -48,7 +57,11 @@ impl<T: Watched> Reflector<T> {
     /// Lists through a watch that begins with everything there is, and goes on as a watch.
     async fn streaming_list(&mut self) -> Result<Position, Failure> {
         let query = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        let mut stream = self.open(query).await?;
+        let stream = self.open(query).await?;
+        tokio::time::timeout(INITIAL_LIMIT, self.initial_events(stream)).await.unwrap_or(Err(Failure::Incomplete))
+    }
+
+    async fn initial_events(&mut self, mut stream: Frames) -> Result<Position, Failure> {
         let idle = self.options.idle.min(INITIAL_IDLE);
         let mut listed = Listed { items: Vec::new(), unreadable: HashSet::new() };
         loop {
@@ -56,7 +69,7 @@ impl<T: Watched> Reflector<T> {
                 Event::Applied(item) => listed.items.push(item),
                 Event::Unreadable(malformed) => self.note(malformed, &mut listed),
                 Event::Bookmark { resource_version, initial_events_end: true } => {
-                    self.take(listed);
+                    self.take(listed, &resource_version)?;
                     return Ok(Position::At { resource_version, stream: Some(stream) });
                 }
                 Event::Failed(status) => return Err(Self::failed(status)),
@@ -89,7 +102,7 @@ impl<T: Watched> Reflector<T> {
             }
             listed.items.extend(page.items);
             if page.r#continue.is_empty() {
-                self.take(listed);
+                self.take(listed, &page.resource_version)?;
                 return Ok(Position::At { resource_version: page.resource_version, stream: None });
             }
             query = format!("?limit={}&continue={}", self.options.page_size, segment(&page.r#continue));
@@ -101,11 +114,28 @@ impl<T: Watched> Reflector<T> {
         listed.unreadable.extend(malformed.key);
     }
 
-    fn take(&mut self, listed: Listed<T>) {
+    /// Puts a complete list into the cache, unless it is older than what the cache has had.
+    fn take(&mut self, listed: Listed<T>, resource_version: &str) -> Result<(), Failure> {
+        if let Err(failure) = self.newest.advance(resource_version) {
+            self.older_lists += 1;
+            if self.older_lists < OLDER_LISTS {
+                return Err(failure);
+            }
+            let reason = super::chain(&failure);
+            tracing::warn!(
+                resource = T::RESOURCE,
+                reason,
+                "taking older lists for the truth, as after a restored backup"
+            );
+            self.newest = Newest::default();
+            self.newest.advance(resource_version)?;
+        }
+        self.older_lists = 0;
         self.cache.replace(listed.items, &listed.unreadable);
         self.broken_streams = 0;
         self.listed = Some(Instant::now());
         self.metrics.relisted(T::RESOURCE);
         self.metrics.heard(T::RESOURCE, self.cache.len());
+        Ok(())
     }
 }

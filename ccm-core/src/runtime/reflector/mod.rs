@@ -8,10 +8,10 @@
 //!   which the list was asked for.
 //! - *A watch continues where the last event or bookmark was*, at whichever API server: everything since is sent, or 410
 //!   is answered, which leads to a new list.
-//! - *The cache never goes back*, with one exception: when etcd was restored from a backup, what the server has now is the
-//!   truth although it is older. A watch event whose resource version is below the last one shows that, and leads to a new
-//!   list. (Resource versions are compared as numbers, which the API guarantees since 1.35 and etcd always did; versions
-//!   that are no numbers are not compared.)
+//! - *The cache never goes back* behind the newest resource version that it has had. A list or an event that is older
+//!   leads to another list; only when five lists in a row are older, over half a minute to a minute, are they believed:
+//!   then etcd was restored from a backup, and what the server has now is the truth. (Resource versions are compared as
+//!   numbers, which the API guarantees since 1.35 and etcd always did; versions that are no numbers are not compared.)
 //! - *Silence is noticed.* A watch on which nothing arrives for [`ReflectorOptions::idle`], no bookmark either (the server
 //!   sends one a minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
 //! - *Failures back off* from 0.8 s to 30 s with jitter, and never end the reflector, save when the very first list does
@@ -23,9 +23,10 @@ mod failure;
 mod frames;
 mod list;
 mod metrics;
+mod newest;
 mod node;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod watch;
 pub(crate) mod wire;
 
@@ -41,6 +42,7 @@ use self::{
     backoff::Backoff,
     failure::{Failure, chain},
     frames::Frames,
+    newest::Newest,
 };
 use super::{api::ApiClient, cache::Cache};
 
@@ -89,6 +91,9 @@ pub struct Reflector<T: Watched> {
     streaming: bool,
     /// Streaming lists that broke since the last complete one.
     broken_streams: u32,
+    newest: Newest,
+    /// Lists in a row that were older than that.
+    older_lists: u32,
     /// When the last complete list was taken.
     listed: Option<Instant>,
 }
@@ -114,6 +119,8 @@ impl<T: Watched> Reflector<T> {
             last_failure: None,
             streaming,
             broken_streams: 0,
+            newest: Newest::default(),
+            older_lists: 0,
             listed: None,
         }
     }

@@ -119,8 +119,13 @@ impl Facts {
         let uninitialized = self.taints.iter().any(|(key, ..)| key == wk::TAINT_UNINITIALIZED);
         let has_labels = !labels.is_empty();
         // Before initialisation anything may be asked for: by label reconcile, or by a provider's look-up.
-        let labels = keep(&self.name, "labels", labels, decoder, |key| uninitialized || fields.keeps_label(key))?;
-        let annotations = keep(&self.name, "annotations", annotations, decoder, |key| fields.keeps_annotation(key))?;
+        let labels = keep(&self.name, "labels", labels, |key, value| {
+            (uninitialized || fields.keeps_label(key)).then(|| (interner.intern(key), interner.intern(value)))
+        })?;
+        // Values of annotations are each node's own.
+        let annotations = keep(&self.name, "annotations", annotations, |key, value| {
+            fields.keeps_annotation(key).then(|| (interner.intern(key), Arc::from(value)))
+        })?;
         let mut pod_cidrs = self.pod_cidrs;
         if pod_cidrs.is_empty() && !self.pod_cidr.is_empty() {
             pod_cidrs.push(self.pod_cidr);
@@ -155,21 +160,18 @@ impl Facts {
     }
 }
 
-/// Selects and shares entries. Those that are not kept are not looked at beyond their key.
+/// Selects entries of a map, once their text is known to be text.
 fn keep(
     node: &str,
     field: &'static str,
     entries: Entries,
-    decoder: &Decoder<NodeView>,
-    wanted: impl Fn(&str) -> bool,
+    select: impl Fn(&str, &str) -> Option<(Arc<str>, Arc<str>)>,
 ) -> Result<LabelMap, DecodeError> {
     let mut kept = Vec::new();
     for (key, value) in entries {
         let key = std::str::from_utf8(&key).map_err(|_| invalid(node, field))?;
-        if wanted(key) {
-            let value = std::str::from_utf8(&value).map_err(|_| invalid(node, field))?;
-            kept.push((decoder.interner.intern(key), decoder.interner.intern(value)));
-        }
+        let value = std::str::from_utf8(&value).map_err(|_| invalid(node, field))?;
+        kept.extend(select(key, value));
     }
     Ok(kept.into_iter().collect())
 }

@@ -81,19 +81,28 @@ impl<T: Watched> Reflector<T> {
         while let Some(event) = self.next(&mut stream, self.options.idle).await? {
             match event {
                 Event::Applied(object) => {
-                    advance(at, object.resource_version())?;
+                    self.advance(at, object.resource_version())?;
                     self.cache.apply(object);
                 }
                 Event::Deleted(object) => {
-                    advance(at, object.resource_version())?;
+                    self.advance(at, object.resource_version())?;
                     self.cache.remove(&object);
                 }
-                Event::Bookmark { resource_version, .. } => advance(at, &resource_version)?,
+                Event::Bookmark { resource_version, .. } => self.advance(at, &resource_version)?,
                 Event::Failed(status) => return Err(Self::failed(status)),
                 Event::Unreadable(malformed) => self.unreadable(&malformed),
                 Event::Unknown(kind) => self.cache.decoder().report("", "watch event type", &kind),
             }
             self.metrics.heard(T::RESOURCE, self.cache.len());
+        }
+        Ok(())
+    }
+
+    /// Moves on to a newer resource version.
+    fn advance(&mut self, at: &mut String, to: &str) -> Result<(), Failure> {
+        self.newest.advance(to)?;
+        if !to.is_empty() {
+            to.clone_into(at);
         }
         Ok(())
     }
@@ -104,17 +113,4 @@ impl<T: Watched> Reflector<T> {
         let target = Target::of(&Method::GET, &format!("{}?watch=true", T::PATH));
         ApiError::answered(target, code, status, None, false).into()
     }
-}
-
-/// Moves on to a newer resource version.
-fn advance(at: &mut String, to: &str) -> Result<(), Failure> {
-    if let (Ok(old), Ok(new)) = (at.parse::<u64>(), to.parse::<u64>())
-        && new < old
-    {
-        return Err(Failure::WentBack { from: at.clone(), to: to.to_owned() });
-    }
-    if !to.is_empty() {
-        to.clone_into(at);
-    }
-    Ok(())
 }

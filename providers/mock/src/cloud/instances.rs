@@ -21,18 +21,18 @@ pub(super) struct Defaults {
 impl Defaults {
     fn instance(&self, name: &str, spec: InstanceSpec) -> Instance {
         let hash = stable_hash(name);
-        let region = spec.region.unwrap_or_else(|| self.region.clone());
         let zone = || match self.zones.len() {
             0 => String::new(),
             count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
         };
         Instance {
+            // Always of the cloud's own region, by which the provider knows its nodes, whatever region they shall show.
             provider_id: spec
                 .provider_id
-                .unwrap_or_else(|| ProviderId { region: region.clone(), node: name.to_owned() }.to_string()),
+                .unwrap_or_else(|| ProviderId { region: self.region.clone(), node: name.to_owned() }.to_string()),
             instance_type: spec.instance_type.unwrap_or_else(|| self.instance_type.clone()),
             zone: spec.zone.unwrap_or_else(zone),
-            region,
+            region: spec.region.unwrap_or_else(|| self.region.clone()),
             addresses: spec.addresses.unwrap_or_else(|| {
                 vec![
                     Address::new(AddressType::InternalIp, made_up_address(hash).to_string()),

@@ -84,6 +84,13 @@ async fn a_deleted_instance_stays_deleted_until_it_is_put_again() {
     assert!(describe(&cloud, by_id("n1", &id)).await.unwrap().is_some());
 }
 
+#[test]
+fn a_made_up_provider_id_is_of_the_clouds_region_whatever_the_instance_shows() {
+    let shown = InstanceSpec { region: Some("moon".to_owned()), ..InstanceSpec::default() };
+    let made = cloud("region: eu").put_instance("n1", shown).unwrap();
+    assert_eq!((&*made.region, &*made.provider_id), ("moon", "mock://eu/n1"));
+}
+
 #[tokio::test]
 async fn a_provider_id_finds_its_own_instance_and_no_other() {
     let cloud = cloud("region: eu");

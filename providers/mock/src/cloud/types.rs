@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Instance {
-    /// Provider ID, `mock://<region>/<node>` unless it was set otherwise.
+    /// Provider ID, `mock://<region of the cloud>/<node>` unless it was set otherwise.
     #[serde(rename = "providerID")]
     pub provider_id: String,
     /// Instance type; empty for none.
@@ -32,7 +32,7 @@ pub struct Instance {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceSpec {
-    /// Provider ID, of scheme `mock`. Default `mock://<region>/<node>`.
+    /// Provider ID, of scheme `mock`. Default `mock://<region of the cloud>/<node>`.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// Instance type. Default: that of the cloud.

@@ -9,6 +9,7 @@ fn list(entries: &[(AddressType, &str)]) -> Vec<NodeAddress> {
 const H: (AddressType, &str) = (Hostname, "node.internal");
 
 /// The node-IP filter of the catalogue (section 11.3): name, cloud, annotation, wanted (`None`: an error).
+// length: one table, a case to each entry of the catalogue.
 #[test]
 fn node_ip_filter() {
     type Entries = &'static [(AddressType, &'static str)];

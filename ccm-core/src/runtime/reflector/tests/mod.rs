@@ -1,1 +1,5 @@
-
+mod decoding;
+mod follow;
+mod memory;
+mod proto;
+pub(crate) mod server;

@@ -1,0 +1,139 @@
+use std::time::Duration;
+
+use ccm_core::provider::{ErrorKind, Presence};
+
+use super::{
+    super::{
+        InjectedFault,
+        bench::{Answer, Bench, show},
+        report::{Problem, Verdict},
+    },
+    answers::expect,
+    ids,
+};
+
+/// Asks about one existing and one absent instance, by name and, for the first, by provider ID, under each fault that
+/// the cloud can have.
+async fn under_each_fault(bench: &Bench<'_>) -> Verdict<Vec<(InjectedFault, Vec<Answer>)>> {
+    let name = bench.create().await?;
+    bench.meta(&name).await?;
+    let mut seen = Vec::new();
+    for fault in InjectedFault::ALL {
+        let provider = bench.provider().await?;
+        if !bench.cloud.inject(fault).await? {
+            continue;
+        }
+        let mut answers = bench.ask(&provider, &[bench.query(&name)]).await?;
+        answers.extend(bench.ask(&provider, &[bench.query(&bench.name()), bench.query(&name)]).await?);
+        bench.cloud.restore().await?;
+        seen.push((fault, answers));
+    }
+    match seen.is_empty() {
+        true => Err(Problem::Unsupported("the cloud's adapter can inject no fault".to_owned())),
+        false => Ok(seen),
+    }
+}
+
+pub(super) async fn no_absence_on_error(bench: &Bench<'_>) -> Verdict {
+    for (fault, answers) in under_each_fault(bench).await? {
+        for answer in answers {
+            expect(!matches!(answer, Ok(Presence::NotFound)), || format!("under {fault:?}: {}", show(&answer)))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn doubt_is_an_error(bench: &Bench<'_>) -> Verdict {
+    let name = bench.create().await?;
+    bench.meta(&name).await?;
+    let mut checked = 0;
+    for fault in InjectedFault::ALL {
+        let provider = bench.provider().await?;
+        let query = [bench.query(&name)];
+        // What was found before must not stand in for an answer.
+        bench.ask(&provider, &query).await?;
+        if !bench.cloud.inject(fault).await? {
+            continue;
+        }
+        let answers = bench.ask(&provider, &query).await?;
+        bench.cloud.restore().await?;
+        checked += 1;
+        if matches!(answers[0], Ok(Presence::Found { .. })) {
+            let under = format!("under {fault:?}: {}", show(&answers[0]));
+            bench.cloud.stop(&name).await?;
+            // A provider that never asks again is judged for that.
+            return match bench.is_fresh(&provider, &query[0]).await? {
+                Ok(()) => Err(Problem::Failed(under)),
+                Err(_) => Err(Problem::Blocked(ids::FRESH_WHEN_ASKED, under)),
+            };
+        }
+    }
+    match checked {
+        0 => Err(Problem::Unsupported("the cloud's adapter can inject no fault".to_owned())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn error_kinds(bench: &Bench<'_>) -> Verdict {
+    for (fault, answers) in under_each_fault(bench).await? {
+        for answer in answers {
+            let under = || format!("under {fault:?}: {}", show(&answer));
+            match &answer {
+                Err(error) => expect(error.kind() == fault.kind(), under)?,
+                Ok(Presence::NotFound) => return Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, under())),
+                Ok(Presence::Found { .. }) => return Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, under())),
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn retry_after(bench: &Bench<'_>) -> Verdict {
+    let name = bench.create().await?;
+    bench.meta(&name).await?;
+    let provider = bench.provider().await?;
+    let pause = Duration::from_secs(9);
+    if !bench.cloud.inject(InjectedFault::Throttled(pause)).await? {
+        return Err(Problem::Unsupported("the cloud's adapter cannot throttle".to_owned()));
+    }
+    let answers = bench.ask(&provider, &[bench.query(&name)]).await?;
+    match &answers[0] {
+        Err(error) => {
+            let named = error.retry_after();
+            expect(named.is_some_and(|after| after >= pause), || format!("cloud says {pause:?}, provider {named:?}"))
+        }
+        Ok(Presence::NotFound) => Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, show(&answers[0]))),
+        Ok(Presence::Found { .. }) => Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, show(&answers[0]))),
+    }
+}
+
+pub(super) async fn malformed_provider_id(bench: &Bench<'_>) -> Verdict {
+    let good = bench.create().await?;
+    bench.meta(&good).await?;
+    let ids = bench.cloud.malformed_provider_ids();
+    if ids.is_empty() {
+        return Err(Problem::Unsupported("the cloud's adapter names no malformed provider ID".to_owned()));
+    }
+    for id in ids {
+        let bad = bench.name();
+        let alone = bench.ask_one(bench.query_by_id(&bad, &id)).await?;
+        let provider = bench.provider().await?;
+        let mixed = match provider.instances().map_or(1, |instances| instances.limits().max_batch.get()) {
+            1 => Vec::new(),
+            _ => bench.ask(&provider, &[bench.query_by_id(&bad, &id), bench.query(&good)]).await?,
+        };
+        match &alone {
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                expect(error.chain().contains(&id), || format!("{id:?} is not named: {}", error.chain()))?;
+            }
+            other => return Err(Problem::Failed(format!("provider ID {id:?}: {}", show(other)))),
+        }
+        // Which answer belongs to which node is judged elsewhere.
+        let found = mixed.iter().filter(|answer| matches!(answer, Ok(Presence::Found { .. }))).count();
+        let invalid = |answer: &&Answer| matches!(answer, Err(error) if error.kind() == ErrorKind::InvalidInput);
+        let right = mixed.is_empty() || (found, mixed.iter().filter(invalid).count()) == (1, 1);
+        let shown = || mixed.iter().map(show).collect::<Vec<_>>().join("; ");
+        expect(right, || format!("provider ID {id:?} beside a good one: {}", shown()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Provider conformance kit: the rules that every provider must keep, checked against a cloud that can be scripted.
+//!
+//! So far the rules for instances. An author brings an async constructor of the provider and an [`InstanceCloud`] that
+//! changes the cloud behind it; [`check_instances`] answers a [`Report`]:
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use ccm_core::provider::CloudProvider;
+//! # use ccm_testkit::conformance::{InstanceCloud, check_instances};
+//! # async fn new_provider() -> anyhow::Result<Arc<dyn CloudProvider>> { anyhow::bail!("yours") }
+//! # async fn example(cloud: impl InstanceCloud) {
+//! let report = check_instances(new_provider, &cloud).await;
+//! assert!(report.passed(), "{report}");
+//! # }
+//! ```
+//!
+//! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
+//! that cannot be judged because another one is broken names that one instead of failing too.
+
+mod bench;
+mod instances;
+mod report;
+mod syntax;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::NodeView,
+    provider::{CloudProvider, ErrorKind},
+};
+use futures::{FutureExt, future::BoxFuture};
+
+pub use instances::INSTANCE_RULES;
+pub use report::{Case, Outcome, Report};
+
+use self::bench::Bench;
+
+/// Changes the cloud behind the provider under test.
+///
+/// A change is complete when its function returns: an instance that was stopped no longer runs. An error fails the rule
+/// that asked for the change.
+#[async_trait]
+pub trait InstanceCloud: Send + Sync {
+    /// Creates a running instance for the node of this name (lower-case letters, digits, dashes; unique in the run).
+    async fn create(&self, node: &str) -> anyhow::Result<()>;
+
+    /// Shuts an instance down, so that it can be started again.
+    async fn stop(&self, node: &str) -> anyhow::Result<()>;
+
+    /// Starts a stopped instance.
+    async fn start(&self, node: &str) -> anyhow::Result<()>;
+
+    /// Ends an instance for good, still listed if the cloud has that state; otherwise the same as `delete`.
+    async fn terminate(&self, node: &str) -> anyhow::Result<()>;
+
+    /// Removes every trace of an instance; succeeds on nothing.
+    async fn delete(&self, node: &str) -> anyhow::Result<()>;
+
+    /// Makes the node as its kubelet registers it: without provider ID, with the facts that the provider asks for in
+    /// [`CloudProvider::node_fields`].
+    fn node(&self, name: &str) -> NodeView {
+        NodeView::named(name)
+    }
+
+    /// Makes the cloud answer questions about instances with an error until [`restore`](Self::restore); `false` when
+    /// it cannot.
+    async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool>;
+
+    /// Makes the cloud take this long for an answer until [`restore`](Self::restore); `false` when it cannot.
+    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
+
+    /// Ends injected faults and slowness.
+    async fn restore(&self) -> anyhow::Result<()>;
+
+    /// Returns how many calls about instances the cloud has seen.
+    async fn calls(&self) -> anyhow::Result<u64>;
+
+    /// Returns a text that changes when anything in the cloud does, other than call counts.
+    async fn fingerprint(&self) -> anyhow::Result<String>;
+
+    /// Returns provider IDs of the provider's own scheme that mean nothing.
+    fn malformed_provider_ids(&self) -> Vec<String>;
+
+    /// Returns provider IDs of other clouds. The default has those of well-known ones; a provider leaves out its own.
+    fn foreign_provider_ids(&self) -> Vec<String> {
+        ["aws:///eu-1a/i-0123456789abcdef0", "gce://project/zone/name", "openstack:///8f9e5b3a", "kind://a/b/c"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+}
+
+/// A failure of the cloud, and the kind of error that the provider must make of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InjectedFault {
+    /// Credentials are refused or not allowed to do this: [`ErrorKind::Denied`].
+    Denied,
+    /// Called too often, come again after this time: [`ErrorKind::Throttled`] with
+    /// [`retry_after`](ccm_core::provider::CloudError::retry_after), at least as long.
+    Throttled(Duration),
+    /// The cloud calls the request invalid: [`ErrorKind::InvalidInput`].
+    Invalid,
+    /// A 5xx answer or a broken connection: [`ErrorKind::Transient`].
+    Transient,
+}
+
+impl InjectedFault {
+    /// Every fault.
+    pub const ALL: [Self; 4] = [Self::Denied, Self::Throttled(Duration::from_secs(7)), Self::Invalid, Self::Transient];
+
+    /// Returns the kind that belongs to it.
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::Denied => ErrorKind::Denied,
+            Self::Throttled(_) => ErrorKind::Throttled,
+            Self::Invalid => ErrorKind::InvalidInput,
+            Self::Transient => ErrorKind::Transient,
+        }
+    }
+}
+
+/// Constructor of the provider under test, boxed.
+type Make = Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Arc<dyn CloudProvider>>> + Send + Sync>;
+
+/// Checks every rule about instances. Takes about as long as two hundred calls; instances are deleted afterwards.
+///
+/// `make` is called once or more per rule and must give a provider that remembers nothing.
+pub async fn check_instances<F, Fut>(make: F, cloud: &dyn InstanceCloud) -> Report
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
+{
+    let make: Make = Box::new(move || make().boxed());
+    let mut report = Report::new("instances");
+    for rule in &INSTANCE_RULES {
+        let bench = Bench::new(&make, cloud, rule.id);
+        let started = tokio::time::Instant::now();
+        let verdict = (rule.check)(&bench).await;
+        let cleaned = bench.clean().await;
+        report.push(rule, verdict.and(cleaned), started.elapsed());
+    }
+    report.settle();
+    report
+}
