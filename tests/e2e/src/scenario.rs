@@ -131,7 +131,20 @@ impl Scenario {
         for name in names {
             self.cloud.put_instance(name, InstanceSpec::default())?;
         }
-        Ok(self.kubelets.register_all(names.iter().map(|name| self.spec(name))).await?)
+        self.kubelets.register_all(names.iter().map(|name| self.spec(name))).await?;
+        self.seen(names).await
+    }
+
+    /// Registers one node; its instance is the caller's business.
+    pub async fn register_one(&self, spec: NodeSpec) -> anyhow::Result<()> {
+        let name = spec.name.clone();
+        self.kubelets.register(spec).await?;
+        self.seen(&[name]).await
+    }
+
+    /// Waits until the observer has seen nodes that the server has.
+    pub async fn seen(&self, names: &[String]) -> anyhow::Result<()> {
+        self.eventually("seen", SOON, |nodes| each(nodes, names, |_| Ok(()))).await
     }
 
     /// Registers nodes with instances, and waits until they are initialised.

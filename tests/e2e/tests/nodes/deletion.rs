@@ -122,13 +122,15 @@ async fn a_node_that_registered_again_does_not_inherit_suspicion(s: &Scenario) -
     s.register_initialized(&names[1..]).await?;
     // Initialised long ago, so that its age protects neither the node nor its successor.
     let instance = s.cloud.put_instance(&names[0], InstanceSpec::default())?;
-    s.kubelets.register(s.spec(&names[0]).provider_id(&instance.provider_id).initialized()).await?;
+    s.register_one(s.spec(&names[0]).provider_id(&instance.provider_id).initialized()).await?;
     s.cloud.delete_instance(&names[0]);
     let asked = s.cloud.calls().describe_instances;
     s.kubelets.set_ready(&names[0], Ready::Unknown).await?;
     s.until("suspected", SOON, || s.cloud.calls().describe_instances > asked).await?;
     s.delete_node(&names[0]).await?;
+    s.only(&names[1..], SOON).await?;
     s.kubelets.restart(&names[0]).await?;
+    s.seen(&names).await?;
     s.kubelets.set_ready(&names[0], Ready::Unknown).await?;
     // The next pass would complete the predecessor's proof.
     let asked = s.cloud.calls().describe_instances;
@@ -143,7 +145,7 @@ async fn a_young_node_that_was_never_initialised_is_not_deleted(s: &Scenario) ->
     let names = s.names(4);
     let ccm = s.start("a", &[]).await?;
     s.register_initialized(&names[1..]).await?;
-    s.kubelets.register(s.spec(&names[0])).await?;
+    s.register_one(s.spec(&names[0])).await?;
     s.kubelets.set_ready(&names[0], Ready::False).await?;
     s.event(&names[0], "InstanceNotFound", SOON).await?;
     s.none_deleted(&names, Duration::from_secs(6)).await?;

@@ -95,7 +95,7 @@ async fn a_node_without_instance_is_told_and_holds_up_nobody_and_comes_soon_afte
 ) -> anyhow::Result<()> {
     let (late, others) = (s.name(0), s.names(4)[1..].to_vec());
     let ccm = s.start("a", &["--node-status-update-frequency=10m"]).await?;
-    s.kubelets.register(s.spec(&late)).await?;
+    s.register_one(s.spec(&late)).await?;
     s.event(&late, "InstanceNotFound", SOON).await?;
     s.register_initialized(&others).await?;
     // It is asked about again and again, and told only once.
@@ -113,7 +113,7 @@ async fn a_node_ip_that_the_cloud_does_not_know_keeps_the_taint_until_it_does(s:
     let name = s.name(0);
     let ccm = s.start("a", &[]).await?;
     s.cloud.put_instance(&name, with_addresses(&["10.20.0.1"]))?;
-    s.kubelets.register(s.spec(&name).provided_ip("10.20.0.9".parse()?)).await?;
+    s.register_one(s.spec(&name).provided_ip("10.20.0.9".parse()?)).await?;
     let event = s.event(&name, "InvalidNodeIP", SOON).await?;
     anyhow::ensure!(event.message.as_deref().is_some_and(|text| text.contains("10.20.0.9")), "{event:?}");
     s.throughout("the taint stays", Duration::from_secs(3), |nodes| {
@@ -143,7 +143,7 @@ async fn provided_node_ips_decide_which_internal_ips_stay_and_their_order(s: &Sc
         for ip in provided {
             spec = spec.provided_ip(ip.parse()?);
         }
-        s.kubelets.register(spec).await?;
+        s.register_one(spec).await?;
     }
     s.initialized(&names, SOON).await?;
     for (name, provided) in names.iter().zip(&wanted) {
@@ -157,7 +157,7 @@ async fn a_malformed_provider_id_is_told_and_the_node_stays(s: &Scenario) -> any
     let (broken, others) = (s.name(0), s.names(3)[1..].to_vec());
     let ccm = s.start("a", &[]).await?;
     s.register_initialized(&others).await?;
-    s.kubelets.register(s.spec(&broken).provider_id("mock:///broken")).await?;
+    s.register_one(s.spec(&broken).provider_id("mock:///broken")).await?;
     let event = s.event(&broken, "InvalidInstanceReference", SOON).await?;
     anyhow::ensure!(event.message.as_deref().is_some_and(|text| text.contains("mock:///broken")), "{event:?}");
     s.kubelets.set_ready(&broken, Ready::Unknown).await?;

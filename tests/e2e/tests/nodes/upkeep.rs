@@ -61,7 +61,7 @@ async fn an_unchanged_dual_stack_node_is_never_written(s: &Scenario) -> anyhow::
     ];
     s.cloud.put_instance(&name, instance(&both))?;
     let spec = s.spec(&name).provided_ip("2001:db8:31::1".parse()?).provided_ip("10.31.0.1".parse()?);
-    s.kubelets.register(spec).await?;
+    s.register_one(spec).await?;
     s.initialized(std::slice::from_ref(&name), SOON).await?;
     let (version, calls) = (s.node(&name)?.metadata.resource_version.clone(), s.cloud.calls().describe_instances);
     // Three periods of the address update.
@@ -105,7 +105,7 @@ async fn additional_labels_are_added_and_refreshed_only_behind_the_gate(s: &Scen
         InstanceSpec { additional_labels: Some(labels.into()), ..InstanceSpec::default() }
     };
     s.cloud.put_instance(&name, spec("r1"))?;
-    s.kubelets.register(s.spec(&name).label(kept, "kubelet")).await?;
+    s.register_one(s.spec(&name).label(kept, "kubelet")).await?;
     let ccm = s.start("a", &[]).await?;
     s.initialized(std::slice::from_ref(&name), SOON).await?;
     let shows = |rack_value: &'static str, kept_value: &'static str| {
