@@ -1,1 +1,10 @@
-//! E2E.
+//! End-to-end suites: the real binary against the embedded API server and against a real control plane.
+//!
+//! A [`scenario`] is written once and runs on every [`server`]. It has a region of its own, hence nodes, a mock cloud,
+//! a lease and users of its own, so that scenarios run side by side in one cluster. An [`observer`] watches all nodes
+//! all the time and judges what no scenario may ever do.
+
+pub mod ccm;
+pub mod observer;
+pub mod scenario;
+pub mod server;

@@ -6,3 +6,4 @@ pub mod conformance;
 pub mod control_plane;
 pub mod hooks;
 pub mod kubelet;
+pub mod supervised;

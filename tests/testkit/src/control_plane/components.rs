@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use super::pki::Pki;
-use super::supervised::CommandLine;
 use super::{ControllerManager, Options};
+use crate::supervised::CommandLine;
 
 /// Service addresses: the range most installers use.
 const SERVICE_RANGE: &str = "10.96.0.0/16";

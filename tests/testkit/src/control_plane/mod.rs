@@ -24,7 +24,6 @@ mod binaries;
 mod components;
 mod pki;
 mod start;
-mod supervised;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -43,7 +42,8 @@ pub use pki::PkiError;
 pub use usage::{Usage, usage};
 
 use access::Endpoint;
-use supervised::{CommandLine, Supervised};
+
+use crate::supervised::{CommandLine, Supervised};
 
 /// How a control plane is started. The default is etcd and kube-apiserver alone with all defaults of Kubernetes.
 #[derive(Debug, Clone)]

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use super::access::Endpoint;
 use super::components::{Plan, Ports};
 use super::pki::{Pki, write_private};
-use super::supervised::{Supervised, spawn_janitor};
 use super::{
     Binaries, ClientError, Component, ControlPlane, Missing, Options, StartError, User, audit, write_kubeconfig,
 };
+use crate::supervised::{Supervised, spawn_janitor};
 
 /// Pause between two looks at a program that is starting.
 const POLL: Duration = Duration::from_millis(50);

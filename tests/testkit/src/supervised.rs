@@ -43,18 +43,18 @@ done
 
 /// A program with its arguments.
 #[derive(Debug, Clone)]
-pub(super) struct CommandLine {
+pub struct CommandLine {
     /// Short name, for messages.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Path of the program.
-    pub(super) program: PathBuf,
+    pub program: PathBuf,
     /// Its arguments.
-    pub(super) args: Vec<OsString>,
+    pub args: Vec<OsString>,
 }
 
 /// A running program under its supervisor. Dropping it kills the program; [`Supervised::stop`] also waits.
 #[derive(Debug)]
-pub(super) struct Supervised {
+pub struct Supervised {
     name: &'static str,
     /// Holds the pipe that keeps the program alive.
     shell: Child,
@@ -63,8 +63,11 @@ pub(super) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts the program; what it prints goes to `log`.
-    pub(super) async fn spawn(command: &CommandLine, log: &Path) -> io::Result<Self> {
+    /// Starts the program; what it prints goes to the end of `log`.
+    ///
+    /// # Errors
+    /// The shell cannot be started. A program that cannot be started shows as one that ended with code 126 or 127.
+    pub async fn spawn(command: &CommandLine, log: &Path) -> io::Result<Self> {
         let mut shell =
             shell(SUPERVISOR).arg(log).arg(&command.program).args(&command.args).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
@@ -75,28 +78,34 @@ impl Supervised {
         Ok(Self { name: command.name, shell, pid, log: log.to_owned() })
     }
 
-    /// Process id of the program itself.
-    pub(super) fn pid(&self) -> u32 {
+    /// Process id of the program itself. Another process may have it once this one has [`exited`](Self::exited).
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Short name of the program.
-    pub(super) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How the program ended, if it did.
-    pub(super) fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
+    /// How the program ended, if it did: the shell's account, so a signal shows as code 128 and its number.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
         self.shell.try_wait()
     }
 
     /// What the program printed.
-    pub(super) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     /// Kills the program and waits until it is gone, for at most `deadline`.
-    pub(super) async fn stop(mut self, deadline: Duration) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// It did not end in time.
+    pub async fn stop(mut self, deadline: Duration) -> io::Result<()> {
         drop(self.shell.stdin.take());
         match tokio::time::timeout(deadline, self.shell.wait()).await {
             Ok(ended) => ended.map(drop),
@@ -106,7 +115,7 @@ impl Supervised {
 }
 
 /// Starts a process that removes `directory` after we ended or dropped the handle.
-pub(super) fn spawn_janitor(directory: &Path) -> io::Result<Child> {
+pub(crate) fn spawn_janitor(directory: &Path) -> io::Result<Child> {
     shell(JANITOR).arg(directory).stdout(Stdio::null()).spawn()
 }
 

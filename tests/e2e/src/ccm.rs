@@ -1,0 +1,125 @@
+//! A running cloud-controller-manager: started, signalled, waited for, and killed whatever happens.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use ccm_testkit::supervised::{CommandLine, Supervised};
+use tokio::process::Command;
+use tokio::time::Instant;
+
+/// Pause between two looks at a process.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What a process is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// End in order.
+    Term,
+    /// End at once.
+    Kill,
+    /// Stand still.
+    Stop,
+    /// Go on.
+    Continue,
+}
+
+impl Signal {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Term => "TERM",
+            Self::Kill => "KILL",
+            Self::Stop => "STOP",
+            Self::Continue => "CONT",
+        }
+    }
+}
+
+/// A process of the binary under test. It dies with this value and with the test process.
+#[derive(Debug)]
+pub struct Ccm {
+    name: String,
+    process: Supervised,
+}
+
+impl Ccm {
+    /// Starts `program` with these arguments; what it prints goes to `<directory>/<name>.log`.
+    pub async fn start(program: &Path, directory: &Path, name: &str, args: Vec<OsString>) -> anyhow::Result<Self> {
+        let command = CommandLine { name: "ccm-under-test", program: program.to_owned(), args };
+        let process = Supervised::spawn(&command, &log_file(directory, name)).await.context("start the CCM")?;
+        Ok(Self { name: name.to_owned(), process })
+    }
+
+    /// Name given at the start.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it printed so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Sends a signal. Fails when the process has ended.
+    pub async fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        if let Some(status) = self.process.exited()? {
+            bail!("{} has ended ({status}), it cannot get SIG{}", self.name, signal.name());
+        }
+        let pid = self.process.pid().to_string();
+        let script = "kill -s \"$1\" \"$2\"";
+        let sent = Command::new("/bin/sh").args(["-c", script, "sh", signal.name(), &pid]).status().await?;
+        anyhow::ensure!(sent.success(), "SIG{} could not be sent to {}", signal.name(), self.name);
+        Ok(())
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> anyhow::Result<bool> {
+        Ok(self.process.exited()?.is_none())
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn exit(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.process.exited()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                bail!("{} still runs after {limit:?}", self.name);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until its log has a line with this text.
+    pub async fn logged(&mut self, text: &str, limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        while !self.log().contains(text) {
+            if let Some(status) = self.process.exited()?
+                && !self.log().contains(text)
+            {
+                bail!("{} ended ({status}) without saying {text:?}; its log:\n{}", self.name, self.log());
+            }
+            if Instant::now() >= deadline {
+                bail!("{} has not said {text:?} within {limit:?}; its log:\n{}", self.name, self.log());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Sends SIGTERM and waits for the end, which must be an orderly one.
+    pub async fn terminate(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::Term).await?;
+        let status = self.exit(Duration::from_secs(15)).await?;
+        anyhow::ensure!(status.success(), "{} ended with {status} on SIGTERM", self.name);
+        Ok(())
+    }
+}
+
+/// File that a process of this name logs to.
+pub fn log_file(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.log"))
+}

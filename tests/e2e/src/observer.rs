@@ -1,0 +1,185 @@
+//! Watches all nodes of a server all the time: the state that scenarios wait on, and the history that they are judged by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use ccm_testkit::kubelet::UNINITIALIZED_TAINT;
+
+/// Pause before a broken watch is opened again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Nodes by name.
+pub type Nodes = BTreeMap<String, Arc<Node>>;
+
+/// What was seen so far; cheap to clone, all clones are one.
+#[derive(Clone)]
+pub struct Observer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: Nodes,
+    /// UIDs of nodes that were seen with the uninitialized taint.
+    tainted: BTreeSet<String>,
+    deleted: Vec<Seen>,
+    exposed: Vec<Seen>,
+}
+
+/// A node in a state worth remembering.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl Observer {
+    /// An observer that has seen nothing; [`run`](Self::run) makes it look.
+    #[expect(clippy::new_without_default, reason = "an observer is made to run")]
+    pub fn new() -> Self {
+        Self { shared: Arc::new(Shared { state: Mutex::default(), changed: watch::Sender::new(0) }) }
+    }
+
+    /// Watches for ever, over broken connections and expired positions.
+    pub async fn run(self, client: kube::Client) {
+        let nodes: Api<Node> = Api::all(client);
+        loop {
+            // Whatever breaks, the list that follows tells what was missed.
+            let _ = self.follow(&nodes).await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn follow(&self, nodes: &Api<Node>) -> kube::Result<()> {
+        let list = nodes.list(&ListParams::default()).await?;
+        let mut version = list.metadata.resource_version.unwrap_or_default();
+        self.replace(list.items);
+        loop {
+            let params = WatchParams::default().timeout(240);
+            let mut events = nodes.watch(&params, &version).await?.boxed();
+            while let Some(event) = events.try_next().await? {
+                match event {
+                    WatchEvent::Added(node) | WatchEvent::Modified(node) => {
+                        version = node.metadata.resource_version.clone().unwrap_or_default();
+                        self.change(|state| state.see(node));
+                    }
+                    WatchEvent::Deleted(node) => {
+                        version = node.metadata.resource_version.clone().unwrap_or_default();
+                        self.change(|state| state.forget(&node));
+                    }
+                    WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
+                    WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+                }
+            }
+        }
+    }
+
+    fn replace(&self, list: Vec<Node>) {
+        self.change(|state| {
+            let uids: BTreeSet<_> = list.iter().filter_map(|node| node.metadata.uid.clone()).collect();
+            let gone = |node: &&Arc<Node>| node.metadata.uid.as_ref().is_some_and(|uid| !uids.contains(uid));
+            for node in state.nodes.values().filter(gone).cloned().collect::<Vec<_>>() {
+                state.forget(&node);
+            }
+            for node in list {
+                state.see(node);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.shared.state.lock());
+        self.shared.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Resolves when something changed after the receiver last looked.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    /// The nodes whose names begin so, as last seen.
+    pub fn nodes(&self, prefix: &str) -> Nodes {
+        let state = self.shared.state.lock();
+        state.nodes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
+    /// Nodes with such names that were seen to go, in order.
+    pub fn deleted(&self, prefix: &str) -> Vec<Seen> {
+        self.shared.state.lock().deleted.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+    }
+
+    /// Nodes with such names that were once seen without their taint and without addresses: pods could have been
+    /// scheduled to them.
+    pub fn exposed(&self, prefix: &str) -> Vec<Seen> {
+        self.shared.state.lock().exposed.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+    }
+}
+
+impl State {
+    fn see(&mut self, node: Node) {
+        let seen = Seen::of(&node);
+        if is_tainted(&node, UNINITIALIZED_TAINT) {
+            self.tainted.insert(seen.uid.clone());
+        } else if self.tainted.contains(&seen.uid) && addresses(&node).is_empty() {
+            self.exposed.push(seen.clone());
+        }
+        if let Some(old) = self.nodes.insert(seen.name.clone(), Arc::new(node)) {
+            let old = Seen::of(&old);
+            // Deleted and registered again between two looks.
+            if old.uid != seen.uid {
+                self.deleted.push(old);
+            }
+        }
+    }
+
+    fn forget(&mut self, node: &Node) {
+        let seen = Seen::of(node);
+        if self.nodes.get(&seen.name).is_some_and(|known| known.metadata.uid == node.metadata.uid) {
+            self.nodes.remove(&seen.name);
+            self.deleted.push(seen);
+        }
+    }
+}
+
+impl Seen {
+    fn of(node: &Node) -> Self {
+        let metadata = &node.metadata;
+        Self { name: metadata.name.clone().unwrap_or_default(), uid: metadata.uid.clone().unwrap_or_default() }
+    }
+}
+
+/// Whether the node has a taint with this key.
+pub fn is_tainted(node: &Node, key: &str) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == key))
+}
+
+/// The node's addresses, as `type=address`.
+pub fn addresses(node: &Node) -> Vec<String> {
+    let list = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    list.into_iter().flatten().map(|address| format!("{}={}", address.type_, address.address)).collect()
+}
+
+/// A label of the node.
+pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The node's provider ID.
+pub fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()
+}

@@ -1,0 +1,32 @@
+//! The node controllers, on every server.
+
+#[path = "nodes/deletion.rs"]
+mod deletion;
+#[path = "nodes/initialization.rs"]
+mod initialization;
+#[path = "nodes/recovery.rs"]
+mod recovery;
+#[path = "nodes/replicas.rs"]
+mod replicas;
+#[path = "support/run.rs"]
+mod run;
+#[path = "nodes/upkeep.rs"]
+mod upkeep;
+
+use std::process::ExitCode;
+
+use run::{Case, EVERYWHERE, EVERYWHERE_AND_WITHOUT_WATCHLIST};
+
+fn main() -> anyhow::Result<ExitCode> {
+    run::main(&cases())
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = initialization::cases();
+    cases.extend(deletion::cases());
+    cases.extend(upkeep::cases());
+    cases.extend(replicas::cases());
+    // Last, because some of them need a server for themselves.
+    cases.extend(recovery::cases());
+    cases
+}

@@ -1,0 +1,222 @@
+//! The process and its person: bad input, missing rights, a server that is away. Each answer is clear, none is a panic.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ccm_e2e::ccm::{Ccm, Signal};
+use ccm_e2e::server::{Kind, NOBODY, Server};
+use ccm_testkit::apiserver;
+use ccm_testkit::control_plane::Binaries;
+use tokio::time::Instant;
+
+/// How long a process may take to end that has nothing to wait for.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+/// A directory with the files of one test, and the processes started with them.
+struct Bench {
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A kubeconfig for an address.
+    fn kubeconfig(&self, server: &str) -> PathBuf {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\n\
+             users: [{{name: u, user: {{token: secret-token}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+        );
+        self.file("kubeconfig", &text)
+    }
+
+    async fn start(&self, args: &[&str]) -> Ccm {
+        let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
+        let args = args.iter().map(OsString::from).collect();
+        Ccm::start(program, self.directory.path(), "ccm", args).await.unwrap()
+    }
+
+    /// Runs to the end; returns exit code and everything printed.
+    async fn run(&self, args: &[&str]) -> (Option<i32>, String) {
+        let mut ccm = self.start(args).await;
+        let code = ccm.exit(AT_ONCE).await.unwrap().code();
+        (code, printed(&ccm))
+    }
+
+    /// Runs with what it must not accept; returns what it says.
+    async fn refused(&self, args: &[&str]) -> String {
+        let (code, text) = self.run(args).await;
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("error: ")), "{text}");
+        text
+    }
+}
+
+/// What a process printed, which may be anything but a panic or a secret.
+fn printed(ccm: &Ccm) -> String {
+    let text = ccm.log();
+    assert!(!text.contains("panicked"), "{text}");
+    assert!(!text.contains("secret-token"), "{text}");
+    text
+}
+
+fn flag(name: &str, value: &Path) -> String {
+    format!("--{name}={}", value.display())
+}
+
+#[tokio::test]
+async fn help_and_version_succeed() {
+    let bench = Bench::new();
+    let (code, help) = bench.run(&["--help"]).await;
+    assert_eq!(code, Some(0), "{help}");
+    for word in ["ccm-mock", "--cloud-provider", "--cloud-config", "--node-deletion-safety", "--leader-elect"] {
+        assert!(help.contains(word), "{word} is not in\n{help}");
+    }
+    let (code, version) = bench.run(&["--version"]).await;
+    assert_eq!(code, Some(0), "{version}");
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+}
+
+#[tokio::test]
+async fn mistakes_in_flags_are_reported_together() {
+    let bench = Bench::new();
+    let text = bench.refused(&["--cloud-provider=mock", "--no-such-flag=1"]).await;
+    assert!(text.contains("--no-such-flag"), "{text}");
+    let text = bench.refused(&["--cloud-provider=mock", "--node-monitor-period=5parsecs"]).await;
+    assert!(text.contains("node-monitor-period") && text.contains("5parsecs"), "{text}");
+    let text = bench.refused(&["--cloud-provider=mock", "--node-monitor-period=soon", "--no-such-flag"]).await;
+    assert!(text.contains("node-monitor-period") && text.contains("--no-such-flag"), "{text}");
+    let text =
+        bench.refused(&["--cloud-provider=mock", "--concurrent-node-syncs=0", "--controllers=no-such-one"]).await;
+    assert!(text.contains("concurrent-node-syncs") && text.contains("no-such-one"), "{text}");
+}
+
+#[tokio::test]
+async fn an_unknown_provider_is_named_beside_the_known_one() {
+    let bench = Bench::new();
+    let text = bench.refused(&["--cloud-provider=acme"]).await;
+    assert!(text.contains("acme") && text.contains("mock"), "{text}");
+    let text = bench.refused(&[]).await;
+    assert!(text.contains("--cloud-provider"), "{text}");
+}
+
+#[tokio::test]
+async fn a_bad_cloud_config_is_named_with_file_line_and_key() {
+    let bench = Bench::new();
+    let missing = bench.directory.path().join("missing.yaml");
+    let text = bench.refused(&["--cloud-provider=mock", &flag("cloud-config", &missing)]).await;
+    assert!(text.contains(&missing.display().to_string()), "{text}");
+    assert!(text.contains("No such file"), "{text}");
+
+    let cases = [
+        ("region: r\ncolour: red\n", "line 2", "colour"),
+        ("region: r\n\nlatency:\n  instances: soon\n", "line 4", "instances"),
+        ("region: r\nzones: [a\ninstances: x\n", "line ", ""),
+        ("region: \"\"\n", "line 1", "region"),
+    ];
+    for (content, line, key) in cases {
+        let file = bench.file("cloud.yaml", content);
+        let text = bench.refused(&["--cloud-provider=mock", &flag("cloud-config", &file)]).await;
+        for wanted in [&*file.display().to_string(), line, key] {
+            assert!(text.contains(wanted), "{wanted:?} is not in {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_kubeconfig_is_named() {
+    let bench = Bench::new();
+    let missing = bench.directory.path().join("missing.kubeconfig");
+    let text = bench.refused(&["--cloud-provider=mock", &flag("kubeconfig", &missing)]).await;
+    assert!(text.contains(&missing.display().to_string()), "{text}");
+    let broken = bench.file("broken.kubeconfig", "clusters: {");
+    let text = bench.refused(&["--cloud-provider=mock", &flag("kubeconfig", &broken)]).await;
+    assert!(text.contains(&broken.display().to_string()), "{text}");
+}
+
+/// A loopback address at which nobody listens.
+fn nobody_listens() -> String {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    format!("https://{}", listener.local_addr().unwrap())
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_waited_for_a_minute() {
+    let bench = Bench::new();
+    let address = nobody_listens();
+    let kubeconfig = bench.kubeconfig(&address);
+    let begin = Instant::now();
+    let mut ccm = bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)]).await;
+    ccm.logged("API server cannot be reached, trying again", AT_ONCE).await.unwrap();
+    let status = ccm.exit(Duration::from_secs(90)).await.unwrap();
+    let (text, took) = (printed(&ccm), begin.elapsed());
+    assert_eq!(status.code(), Some(1), "{text}");
+    assert!(took >= Duration::from_secs(59), "it gave up after {took:?}");
+    let last = text.lines().last().unwrap_or_default();
+    let host = address.trim_start_matches("https://");
+    assert!(last.starts_with("error: ") && last.contains(host) && last.contains("60s"), "{last}");
+    assert!(last.contains("refused"), "the reason is in {last}");
+}
+
+#[tokio::test]
+async fn sigterm_ends_the_wait_for_an_api_server_in_order() {
+    let bench = Bench::new();
+    let kubeconfig = bench.kubeconfig(&nobody_listens());
+    let mut ccm = bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)]).await;
+    ccm.logged("API server cannot be reached", AT_ONCE).await.unwrap();
+    ccm.signal(Signal::Term).await.unwrap();
+    let status = ccm.exit(Duration::from_secs(10)).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{}", printed(&ccm));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_rights_are_named_and_waited_for() {
+    let embedded = Server::embedded(apiserver::Options::default()).await.unwrap();
+    without_rights(&embedded).await;
+    let Some(binaries) = Binaries::find_or_say_skipped("missing rights on a real API server") else { return };
+    let real = Server::real(Kind::Real, &binaries, &[]).await.unwrap();
+    without_rights(&real).await;
+}
+
+async fn without_rights(server: &Server) {
+    // With an election the Lease is the first thing that is denied, without one the nodes are.
+    let (electing, following) = (Bench::new(), Bench::new());
+    let start = async |bench: &Bench, more: &str| {
+        let kubeconfig = bench.directory.path().join("nobody.kubeconfig");
+        server.write_kubeconfig(&kubeconfig, NOBODY).await.unwrap();
+        bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig), more]).await
+    };
+    let mut elector = start(&electing, "--leader-elect-retry-period=500ms").await;
+    let mut follower = start(&following, "--leader-elect=false").await;
+    says_in_one_line(&mut elector, &["ERROR", "get", "leases", "coordination.k8s.io"]).await;
+    says_in_one_line(&mut follower, &["ERROR", "watch", "nodes", "API group"]).await;
+    // Both are still there, and find out by themselves that they may go on.
+    server.grant(NOBODY).await.unwrap();
+    elector.logged("became leader", AT_ONCE).await.unwrap();
+    follower.logged("cache filled", Duration::from_secs(60)).await.unwrap();
+    for mut ccm in [elector, follower] {
+        ccm.signal(Signal::Term).await.unwrap();
+        let status = ccm.exit(AT_ONCE).await.unwrap();
+        assert_eq!(status.code(), Some(0), "{}", printed(&ccm));
+    }
+}
+
+async fn says_in_one_line(ccm: &mut Ccm, words: &[&str]) {
+    let deadline = Instant::now() + AT_ONCE;
+    while !printed(ccm).lines().any(|line| words.iter().all(|word| line.contains(word))) {
+        assert!(Instant::now() < deadline, "no line with all of {words:?} in\n{}", printed(ccm));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(ccm.is_running().unwrap(), "{}", printed(ccm));
+}
