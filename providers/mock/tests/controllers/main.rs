@@ -1,0 +1,8 @@
+//! The node controllers as a running process sees them: the whole manager in virtual time, against an API server and a
+//! cloud in the same process that count, remember and fail on demand.
+
+// Helpers of tests may fail as tests do.
+#![allow(clippy::panic, clippy::unwrap_used, dead_code)]
+
+mod initialize;
+mod world;
