@@ -8,7 +8,7 @@ use ccm_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, addresses, internal, is_initialized, label, secs, taints};
+use crate::world::{World, addresses, internal, label, secs, taints};
 
 const MINUTE: Duration = secs(60);
 const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
@@ -51,7 +51,7 @@ async fn a_thousand_nodes_together_cost_tens_of_cloud_calls() {
     let names: Vec<String> = (0..1000).map(|i| format!("n{i}")).collect();
     let _ccm = world.start(&["--node-status-update-frequency=24h", "--controllers=cloud-node"]);
     world.join(names.clone()).await;
-    world.until("all are initialised", MINUTE, || names.iter().all(|name| is_initialized(&world.node(name)))).await;
+    world.until_initialized(&names, MINUTE).await;
     let calls = world.cloud.calls();
     assert_eq!(calls.describe_instances_nodes, 1000, "each is asked about once");
     assert!(calls.describe_instances <= 50, "{} calls", calls.describe_instances);

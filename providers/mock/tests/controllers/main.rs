@@ -5,4 +5,6 @@
 #![allow(clippy::panic, clippy::unwrap_used, dead_code)]
 
 mod initialize;
+mod provider;
+mod races;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use ccm_core::{
     config::{self, Invocation},
     provider::CloudProvider,
@@ -12,7 +13,7 @@ use ccm_core::{
 };
 use ccm_mock::{
     CloudConfig, MockCloud, MockProvider,
-    cloud::{Fault, FaultError, FaultSpec, InstanceSpec, Operation},
+    cloud::{CallHook, Fault, FaultError, FaultSpec, InstanceSpec, Operation},
     manager,
 };
 use ccm_testkit::{
@@ -127,6 +128,11 @@ impl World {
         edit_node(&self.server, name, edit);
     }
 
+    /// Does something when the cloud has made up its mind about its `number`-th call and the answer is on its way.
+    pub(crate) fn after_cloud_call(&self, number: u64, act: impl Fn() + Send + Sync + 'static) {
+        self.cloud.set_hook(Some(Arc::new(AfterCall { number, act })));
+    }
+
     /// Every version that any node ever had, in order; those of a kind of change.
     pub(crate) fn history(&self) -> Vec<(Change, Value)> {
         let backlog = self.server.store().backlog(NODES, 0, usize::MAX).expect("history is kept");
@@ -183,14 +189,37 @@ impl World {
     }
 
     /// Waits until these nodes have lost the taint.
-    pub(crate) async fn until_initialized(&self, names: &[&str], limit: Duration) -> Duration {
-        self.until("nodes are initialised", limit, || names.iter().all(|name| is_initialized(&self.node(name)))).await
+    pub(crate) async fn until_initialized(&self, names: &[impl AsRef<str>], limit: Duration) -> Duration {
+        let mut left: Vec<&str> = names.iter().map(AsRef::as_ref).rev().collect();
+        let all = || {
+            while left.last().is_some_and(|name| is_initialized(&self.node(name))) {
+                left.pop();
+            }
+            left.is_empty()
+        };
+        self.until("nodes are initialised", limit, all).await
     }
 
     /// Fails if any node was ever without the taint and without addresses.
     pub(crate) fn assert_never_untainted_without_addresses(&self) {
         for (_, node) in self.history() {
             assert!(!is_initialized(&node) || !addresses(&node).is_empty(), "untainted without addresses: {node}");
+        }
+    }
+}
+
+struct AfterCall<F> {
+    number: u64,
+    act: F,
+}
+
+#[async_trait]
+impl<F: Fn() + Send + Sync> CallHook for AfterCall<F> {
+    async fn before(&self, _: u64, _: Operation) {}
+
+    async fn after(&self, number: u64, _: Operation) {
+        if number == self.number {
+            (self.act)();
         }
     }
 }
