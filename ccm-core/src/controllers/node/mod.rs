@@ -13,7 +13,7 @@ mod report;
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{apply::is_race, report::Reports};
@@ -72,6 +72,7 @@ pub struct NodeController {
     writes: Semaphore,
     status_writes: Semaphore,
     reports: Reports,
+    began: Instant,
 }
 
 impl NodeController {
@@ -101,7 +102,7 @@ impl NodeController {
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
         let reports = Reports::default();
-        Ok(Self { cx, config, instances, metrics, queue, writes, status_writes, reports })
+        Ok(Self { cx, config, instances, metrics, queue, writes, status_writes, reports, began: Instant::now() })
     }
 
     /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
@@ -139,10 +140,20 @@ impl NodeController {
                 if let Some(node) = node {
                     self.report(&node, &error, failures);
                 }
-                self.queue.add_after(name.clone(), error.delay().unwrap_or_else(|| BACKOFF.delay(failures)));
+                let delay = error.delay().unwrap_or_else(|| self.backoff(failures, &error));
+                self.queue.add_after(name.clone(), delay);
             }
         }
         self.queue.done(&name);
+    }
+
+    /// Nodes that wait for the cloud come back together, because they are asked about together: chance would make one
+    /// cloud call of each. Writes are one request each whenever they come, so they are spread.
+    fn backoff(&self, failures: u32, error: &SyncError) -> Duration {
+        match error {
+            SyncError::Unknown | SyncError::Cloud(_) => BACKOFF.shared_delay(failures, self.began.elapsed()),
+            SyncError::Apply(_) | SyncError::Race | SyncError::Stopping => BACKOFF.delay(failures),
+        }
     }
 
     fn is_ours(&self, node: &NodeView) -> bool {
