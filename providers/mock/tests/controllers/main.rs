@@ -5,6 +5,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, dead_code)]
 
 mod initialize;
+mod periodic;
 mod provider;
 mod races;
+mod waiting;
 mod world;

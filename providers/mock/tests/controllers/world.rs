@@ -31,13 +31,10 @@ use tokio_util::sync::CancellationToken;
 /// Part of the user agent of every client of the process under test.
 pub(crate) const AGENT: &str = "ccm-mock";
 /// Flags of every test: nobody else wants to lead, and the client's own rate limit is not the subject.
-const FLAGS: [&str; 5] = [
-    "--cloud-provider=mock",
-    "--leader-elect=false",
-    "--controllers=cloud-node,cloud-node-lifecycle",
-    "--kube-api-qps=10000",
-    "--kube-api-burst=10000",
-];
+const FLAGS: [&str; 4] =
+    ["--cloud-provider=mock", "--leader-elect=false", "--kube-api-qps=10000", "--kube-api-burst=10000"];
+/// Unless the test says otherwise. Lists given twice add up, so this is not among the flags of every test.
+const CONTROLLERS: &str = "--controllers=cloud-node,cloud-node-lifecycle";
 const NODES: (&str, &str) = ("", "nodes");
 
 /// A cluster, its cloud and its kubelets.
@@ -81,7 +78,9 @@ impl World {
 
     /// Starts the manager with any provider.
     pub(crate) fn start_with(&self, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> Ccm {
-        let args = FLAGS.iter().chain(flags).map(|flag| std::ffi::OsString::from(*flag));
+        let chosen = flags.iter().any(|flag| flag.starts_with("--controllers="));
+        let controllers = (!chosen).then_some(&CONTROLLERS);
+        let args = FLAGS.iter().chain(controllers).chain(flags).map(|flag| std::ffi::OsString::from(*flag));
         let Invocation::Run(config) = config::parse(&manager::product(), args).expect("flags of the test") else {
             panic!("the flags of the test ask for help")
         };
