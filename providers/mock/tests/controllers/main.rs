@@ -1,10 +1,11 @@
 //! The node controllers as a running process sees them: the whole manager in virtual time, against an API server and a
 //! cloud in the same process that count, remember and fail on demand.
 
-// Helpers of tests may fail as tests do.
-#![allow(clippy::panic, clippy::unwrap_used, dead_code)]
+// Helpers of tests may fail as tests do; counters hold whole numbers.
+#![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp, dead_code)]
 
 mod initialize;
+mod lifecycle;
 mod periodic;
 mod provider;
 mod races;

@@ -253,8 +253,8 @@ impl Ccm {
         metrics
             .filter(fits)
             .map(|metric| {
-                let histogram = metric.get_histogram().get_sample_count() as f64;
-                metric.get_counter().get_value() + metric.get_gauge().get_value() + histogram
+                let observed = metric.get_histogram().get_sample_count() as f64;
+                metric.get_counter().get_value() + metric.get_gauge().get_value() + observed
             })
             .sum()
     }
