@@ -2,10 +2,13 @@
 //! cloud in the same process that count, remember and fail on demand.
 
 // Helpers of tests may fail as tests do; counters hold whole numbers.
-#![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp, dead_code)]
+#![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp)]
 
+mod faults;
 mod initialize;
+mod lease;
 mod lifecycle;
+mod metrics;
 mod periodic;
 mod provider;
 mod races;

@@ -21,8 +21,6 @@ use ccm_testkit::{
     hooks::Hooks,
     kubelet::{KubeletOptions, Kubelets, NodeSpec, UNINITIALIZED_TAINT},
 };
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
@@ -110,11 +108,6 @@ impl World {
     /// Lets questions about instances fail: of one node or of all, until the faults are set again.
     pub(crate) fn fail_instances(&self, error: FaultError, node: Option<&str>) {
         self.cloud.set_faults(vec![instance_fault(error, node, None)]);
-    }
-
-    /// A client of somebody else's.
-    pub(crate) fn nodes(&self) -> Api<Node> {
-        Api::all(self.server.client())
     }
 
     /// The node as the server has it, or null.
