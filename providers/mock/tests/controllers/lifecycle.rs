@@ -134,6 +134,25 @@ async fn a_node_that_is_ready_again_before_the_deletion_stays() {
     assert_eq!(ccm.metric("ccm_node_deletions_total", &[("outcome", "withdrawn")]), 1.0);
 }
 
+/// Even between the last look and the deletion.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_turns_ready_while_its_deletion_is_sent_stays() {
+    let (world, _, _ccm) = ready_nodes(4, &[]).await;
+    world.cloud.delete_instance("n0");
+    let server = world.server.clone();
+    world.hooks.on(move |_, point, operation| {
+        if point == Point::Before && operation.action == "delete nodes" {
+            edit_node(&server, "n0", make_ready);
+        }
+        Verdict::Continue
+    });
+    world.kubelets.set_ready("n0", Ready::Unknown).await.unwrap();
+    tokio::time::sleep(secs(600)).await;
+    assert!(!world.node("n0").is_null());
+    assert_eq!(world.server.log().counts()[&("delete".to_owned(), "nodes".to_owned(), 409)], 1);
+    assert_eq!((world.writes(), world.events()), (vec![], vec![]));
+}
+
 /// Between the last look and the deletion the machine is replaced under the same name.
 #[tokio::test(start_paused = true)]
 async fn a_namesake_survives_the_deletion_of_the_other() {
