@@ -141,7 +141,7 @@ impl CoalescerDriver {
                 biased;
                 () = self.op.cancelled() => break,
                 request = self.requests.recv(), if open && pile.has_room(self.limits) => match request {
-                    Some(request) => pile.add(request, self.limits),
+                    Some(request) => pile.add(request),
                     None => open = false,
                 },
                 Some(ended) = calls.next(), if !calls.is_empty() => throttle.note(&ended),
@@ -161,10 +161,8 @@ struct Pile {
     /// Batches that must stay as they are.
     together: VecDeque<Batch>,
     joined: Joined,
-    /// When the window of the joined questions is over: nothing came for one window, or the first has waited long enough.
-    window_over: Option<Instant>,
-    /// When the first of the joined questions has waited long enough.
-    longest: Option<Instant>,
+    /// When the first and the last of the joined questions came.
+    came: Option<(Instant, Instant)>,
 }
 
 impl Pile {
@@ -176,31 +174,31 @@ impl Pile {
         self.joined.batch.len() < limits.max_batch.get()
     }
 
-    fn add(&mut self, request: Request, limits: BatchLimits) {
+    fn add(&mut self, request: Request) {
         match request {
             Request::Single(query, reply) => {
                 let now = Instant::now();
-                let longest = *self.longest.get_or_insert(now + limits.window * MAX_WINDOWS);
-                self.window_over = Some(longest.min(now + limits.window));
+                self.came.get_or_insert((now, now)).1 = now;
                 self.joined.add(query, reply);
             }
             Request::Together(batch) => self.together.push_back(batch),
         }
     }
 
-    /// Returns when the next batch may go as far as its questions are concerned.
+    /// Returns when the next batch may go as far as its questions are concerned: when it is full, nothing came for a
+    /// window, or [`MAX_WINDOWS`] are over.
     fn due(&self, limits: BatchLimits) -> Option<Instant> {
-        match self.together.is_empty() && self.has_room(limits) {
-            true => self.window_over,
-            false => Some(Instant::now()),
+        if !self.together.is_empty() || !self.has_room(limits) {
+            return Some(Instant::now());
         }
+        let (first, last) = self.came?;
+        Some((last + limits.window).min(first + limits.window * MAX_WINDOWS))
     }
 
     /// Takes the next batch.
     fn take(&mut self) -> Batch {
         self.together.pop_front().unwrap_or_else(|| {
-            self.window_over = None;
-            self.longest = None;
+            self.came = None;
             std::mem::take(&mut self.joined).batch
         })
     }

@@ -6,12 +6,12 @@ use ccm_core::runtime::manager::Exit;
 use ccm_testkit::{
     apiserver::{Action, Change, Match},
     hooks::Point,
-    kubelet::{NodeSpec, Ready},
+    kubelet::Ready,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::world::{AGENT, World, internal, is_initialized, secs};
+use crate::world::{AGENT, World, initialized, internal, is_initialized, secs};
 
 /// How a request fails: its effect may be there or not.
 const FAULTS: [(&str, Action); 9] = [
@@ -113,7 +113,7 @@ async fn an_initialisation_that_a_crash_interrupts_anywhere_is_completed_by_the_
 
 async fn deletion_world() -> World {
     let world = World::provisioned();
-    let specs = ["dead", "a", "b", "c"].map(|name| NodeSpec::new(name).initialized());
+    let specs = ["dead", "a", "b", "c"].map(initialized);
     world.kubelets.register_all(specs).await.unwrap();
     world.cloud.delete_instance("dead");
     world.kubelets.set_ready("dead", Ready::Unknown).await.unwrap();

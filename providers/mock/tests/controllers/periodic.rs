@@ -207,4 +207,9 @@ async fn nodes_of_another_cloud_cause_no_request_at_all() {
     let asked: Vec<String> = provider.take_asked().into_iter().flat_map(|asked| asked.nodes).collect();
     assert!(!asked.is_empty() && asked.iter().all(|name| name == "ours"), "{asked:?}");
     assert_eq!(taints(&world.node("dead")), ["node.cloudprovider.kubernetes.io/shutdown"]);
+    // What made one of them foreign goes away: from now on it is ours.
+    world.edit("labelled", |node| {
+        node["metadata"]["labels"].as_object_mut().unwrap().remove("topology.kubernetes.io/region");
+    });
+    world.until_initialized(&["labelled"], secs(10)).await;
 }

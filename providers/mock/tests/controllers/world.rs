@@ -33,6 +33,7 @@ const FLAGS: [&str; 4] =
     ["--cloud-provider=mock", "--leader-elect=false", "--kube-api-qps=10000", "--kube-api-burst=10000"];
 /// Unless the test says otherwise. Lists given twice add up, so this is not among the flags of every test.
 const CONTROLLERS: &str = "--controllers=cloud-node,cloud-node-lifecycle";
+const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 const NODES: (&str, &str) = ("", "nodes");
 
 /// A cluster, its cloud and its kubelets.
@@ -42,6 +43,8 @@ pub(crate) struct World {
     pub(crate) kubelets: Kubelets,
     /// Around every write of the process under test.
     pub(crate) hooks: Hooks,
+    /// Version of the store before anything happened.
+    begin: u64,
 }
 
 /// A running manager. Dropping it stops it at once.
@@ -60,6 +63,7 @@ impl World {
             cloud: MockCloud::new(&config).expect("cloud of the test"),
             kubelets: Kubelets::new(server.client(), KubeletOptions::default()),
             hooks: Hooks::new(),
+            begin: server.store().version(),
             server,
         }
     }
@@ -127,7 +131,7 @@ impl World {
 
     /// Every version that any node ever had, in order; those of a kind of change.
     pub(crate) fn history(&self) -> Vec<(Change, Value)> {
-        let backlog = self.server.store().backlog(NODES, 0, usize::MAX).expect("history is kept");
+        let backlog = self.server.store().backlog(NODES, self.begin, usize::MAX).expect("history is kept");
         backlog.events.iter().map(|event| (event.change, event.object.value())).collect()
     }
 
@@ -292,9 +296,10 @@ pub(crate) fn is_initialized(node: &Value) -> bool {
     !node.is_null() && !taints(node).contains(&UNINITIALIZED_TAINT)
 }
 
-/// Keys of the node's taints.
+/// Keys of the node's taints, save the one that every new node gets from the server and keeps here.
 pub(crate) fn taints(node: &Value) -> Vec<&str> {
-    node["spec"]["taints"].as_array().into_iter().flatten().filter_map(|taint| taint["key"].as_str()).collect()
+    let keys = node["spec"]["taints"].as_array().into_iter().flatten().filter_map(|taint| taint["key"].as_str());
+    keys.filter(|key| *key != NOT_READY_TAINT).collect()
 }
 
 /// Addresses of the node, `Type=address`.
@@ -302,6 +307,11 @@ pub(crate) fn addresses(node: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = node["status"]["addresses"].as_array().into_iter().flatten();
     list.map(|address| format!("{}={}", text(&address["type"]), text(&address["address"]))).collect()
+}
+
+/// An initialised node with an instance of that name, as its kubelet registers it.
+pub(crate) fn initialized(name: &str) -> NodeSpec {
+    NodeSpec::new(name).initialized().provider_id(format!("mock://r1/{name}"))
 }
 
 /// A label of the node.
