@@ -42,8 +42,8 @@ fn is_test_name(text: &str) -> bool {
     text.contains('_') && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Collects the names of all tests: functions with a test attribute, and in the end-to-end suites also strings that look
-/// like names, because suites with a main of their own name their tests so.
+/// Collects the names of all tests: functions with a test attribute, and in the end-to-end suites also functions over a
+/// scenario and strings that look like names, because suites with a main of their own name their tests so.
 fn tests_in_the_tree() -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let mut folders = vec![root()];
@@ -68,7 +68,9 @@ fn collect(source: &str, strings: bool, names: &mut BTreeSet<String>) {
         if line.starts_with("#[") {
             has_attribute |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
         } else if let Some((_, rest)) = function {
-            if has_attribute {
+            // A case of a suite with a main of its own; unused ones would be a warning.
+            let is_case = strings && rest.contains("(s: &Scenario) ->");
+            if has_attribute || is_case {
                 names.extend(rest.split('(').next().map(str::to_owned));
             }
             has_attribute = false;
@@ -132,10 +134,11 @@ fn tests_in_the_catalogue_exist() -> anyhow::Result<()> {
 }
 
 #[test]
-fn tests_are_recognised_by_their_attribute_or_as_a_string() {
+fn tests_are_recognised_by_their_attribute_as_a_string_or_by_their_scenario() {
     let source = "#[test]\nfn in_a() {}\nfn not_b() {}\n#[tokio::test(start_paused = true)]\n/// Doc.\nasync fn in_c() {\n\
-                  Trial::test(\"in_d\", run)\n#[derive(Debug)]\nfn not_e() {}";
-    for (strings, want) in [(true, &["in_a", "in_c", "in_d"][..]), (false, &["in_a", "in_c"])] {
+                  Trial::test(\"in_d\", run)\n#[derive(Debug)]\nfn not_e() {}\n\
+                  async fn in_f(s: &Scenario) -> Result {}\nasync fn not_g(s: &Scenario, n: &str) -> Result {}";
+    for (strings, want) in [(true, &["in_a", "in_c", "in_d", "in_f"][..]), (false, &["in_a", "in_c"])] {
         let mut names = BTreeSet::new();
         collect(source, strings, &mut names);
         assert_eq!(names.into_iter().collect::<Vec<_>>(), want);
