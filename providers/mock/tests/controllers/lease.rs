@@ -1,11 +1,13 @@
 //! What the process does while it does not lead, when it stops leading, and that nothing is written after that.
 
+use std::time::Duration;
+
 use ccm_core::runtime::manager::Exit;
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
 use serde_json::Value;
 
-use crate::world::{AGENT, World, is_initialized, secs};
+use crate::world::{AGENT, World, addresses, is_initialized, secs};
 
 /// Few requests a second, so that writes wait for their turn when the gate closes.
 const FLAGS: [&str; 3] = ["--leader-elect=true", "--kube-api-qps=2", "--kube-api-burst=1"];
@@ -16,31 +18,49 @@ fn lease(world: &World) -> Value {
     object.map_or(Value::Null, |object| object.value())
 }
 
+/// Starts of writes about nodes after the last renewal of the lease, in seconds; `slow` is what each of them takes.
+fn ages_of_writes(world: &World, slow: Duration) -> Vec<f64> {
+    let last_renewal = world.write_log(Match::resource("leases")).last().unwrap().time;
+    let log = world.write_log(Match::any());
+    let ours = log.iter().filter(|e| {
+        let election = e.body["source"]["component"] == "cloud-controller-manager";
+        ["nodes", "events"].contains(&e.request.resource.as_str()) && !election
+    });
+    ours.map(|entry| entry.time.duration_since(last_renewal).as_secs_f64() - slow.as_secs_f64()).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_once_leadership_cannot_be_proved() {
     let refused = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
-    for (how, action) in [("refused", refused), ("lost", Action::Drop), ("hanging", Action::Delay(secs(3600)))] {
+    let ways = [("refused", refused), ("lost", Action::Drop), ("hanging", Action::Delay(secs(3600)))];
+    // Writes that wait for their turn when the gate closes, and writes that follow one which is on its way then.
+    let paces = [(&FLAGS[..], Duration::ZERO), (&FLAGS[..1], Duration::from_millis(700))];
+    for ((how, action), (flags, slow)) in ways.iter().flat_map(|way| paces.iter().map(move |pace| (way, pace))) {
+        let case = format!("{how}, {slow:?}");
         let world = World::provisioned();
-        let ccm = world.start(&FLAGS);
-        world.join((0..100).map(|i| format!("n{i}"))).await;
-        let leases = Match::resource("leases").user_agent(AGENT);
-        world.until("it works", secs(60), || world.node_writes().len() > 20).await;
-        world.server.faults().add(leases.clone(), action);
-        let last_renewal = world.write_log(leases).last().unwrap().time;
-        let exit = ccm.ended().await.unwrap();
-        assert!(matches!(exit, Exit::LeadershipLost(_)), "{how}: {exit:?}");
+        let ccm = world.start(flags);
+        world.server.faults().add(Match::any().writes().user_agent("node-controller"), Action::Delay(*slow));
+        let join = async {
+            for index in 0.. {
+                world.join([format!("n{index}")]).await;
+                tokio::time::sleep(Duration::from_millis(90)).await;
+            }
+        };
+        let lose = async {
+            world.until("it works", secs(60), || world.node_writes().len() > 20).await;
+            world.server.faults().add(Match::resource("leases").user_agent(AGENT), action.clone());
+            ccm.ended().await.unwrap()
+        };
+        let exit = tokio::select! {
+            exit = lose => exit,
+            () = join => unreachable!("nodes join without end"),
+        };
+        assert!(matches!(exit, Exit::LeadershipLost(_)), "{case}: {exit:?}");
         tokio::time::sleep(secs(120)).await;
+        let ages = ages_of_writes(&world, *slow);
+        assert!(ages.iter().any(|age| *age > 10.0), "{case}: it goes on while it is sure");
         // The next renewal is due after 2 s and is tried for 10 s, as upstream; others may lead after 15 s.
-        let age = |time: jiff::Timestamp| time.duration_since(last_renewal).as_secs_f64();
-        let log = world.write_log(Match::any());
-        let ours = log.iter().filter(|e| {
-            let election = e.body["source"]["component"] == "cloud-controller-manager";
-            ["nodes", "events"].contains(&e.request.resource.as_str()) && !election
-        });
-        let ages: Vec<f64> = ours.map(|entry| age(entry.time)).collect();
-        assert!(ages.iter().any(|age| *age > 2.0), "{how}: it goes on while it is sure");
-        assert!(ages.iter().all(|age| *age <= 12.0), "{how}: a write after {:?} s", ages.last());
-        assert!((0..100).any(|i| !is_initialized(&world.node(&format!("n{i}")))), "{how}: there was work left");
+        assert!(ages.iter().all(|age| *age <= 12.0), "{case}: a write after {:?} s", ages.last());
     }
 }
 
@@ -77,4 +97,25 @@ async fn a_stop_releases_the_lease_and_the_other_works_within_three_seconds() {
     world.join(["b"]).await;
     let took = world.until_initialized(&["b"], secs(60)).await;
     assert!(took <= secs(3), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_begun_is_ended_and_told_before_the_lease_is_released() {
+    let world = World::provisioned();
+    let ccm = world.start(&["--leader-elect=true"]);
+    world.join(["a"]).await;
+    world.until_initialized(&["a"], secs(60)).await;
+    let slow = Action::Delay(Duration::from_millis(300));
+    world.server.faults().add(Match::resource("nodes").verb("patch").user_agent(AGENT), slow);
+    world.join(["b"]).await;
+    world.until("its first write is on its way", secs(10), || world.cloud.calls().describe_instances >= 2).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(addresses(&world.node("b")).is_empty());
+    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert!(is_initialized(&world.node("b")));
+    assert_eq!(world.event_count("Synced"), 2);
+    let log = world.write_log(Match::any());
+    let last = |resource: &str| log.iter().rfind(|e| e.request.resource == resource).map(|e| e.number);
+    assert!(last("leases") > last("nodes"));
+    assert_eq!(log.last().map(|e| e.request.resource.as_str()), Some("events"), "that it stopped leading");
 }

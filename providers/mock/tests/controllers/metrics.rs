@@ -8,7 +8,7 @@ use prometheus::{Encoder, TextEncoder, proto::MetricType};
 use crate::world::{Ccm, World, secs};
 
 /// Families of upstream (1.37) that these controllers, clients and the election have: type, labels.
-const UPSTREAM: [(&str, MetricType, &[&str]); 8] = [
+const UPSTREAM: [(&str, MetricType, &[&str]); 10] = [
     ("node_controller_cloud_provider_taint_removal_delay_seconds", MetricType::HISTOGRAM, &[]),
     ("node_controller_initial_node_sync_delay_seconds", MetricType::HISTOGRAM, &[]),
     ("cloud_node_lifecycle_controller_monitor_nodes_duration_seconds", MetricType::HISTOGRAM, &[]),
@@ -16,6 +16,8 @@ const UPSTREAM: [(&str, MetricType, &[&str]); 8] = [
     ("rest_client_requests_total", MetricType::COUNTER, &["code", "host", "method"]),
     ("rest_client_request_duration_seconds", MetricType::HISTOGRAM, &["host", "verb"]),
     ("rest_client_rate_limiter_duration_seconds", MetricType::HISTOGRAM, &["host", "verb"]),
+    ("rest_client_request_size_bytes", MetricType::HISTOGRAM, &["host", "verb"]),
+    ("rest_client_response_size_bytes", MetricType::HISTOGRAM, &["host", "verb"]),
     ("leader_election_master_status", MetricType::GAUGE, &["name"]),
 ];
 
