@@ -6,9 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Config, Invocation, Product},
+    error::chain,
     provider::CloudProvider,
     runtime::{
-        manager::{Exit, Manager, chain},
+        manager::{Exit, Manager},
         shutdown::{SignalSource, UnixSignals},
     },
     telemetry::logging,

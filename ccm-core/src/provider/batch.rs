@@ -3,11 +3,15 @@
 //! Controllers stay simple per-node code; the cloud sees batches of the provider's own size. A throttled answer slows
 //! the whole capability down, not just the node that happened to be asked about.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     time::Instant,
 };
 
@@ -20,6 +24,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// First and longest pause after a throttled answer that names no time itself.
 const THROTTLE_MIN: Duration = Duration::from_secs(1);
 const THROTTLE_MAX: Duration = Duration::from_secs(30);
+
+/// Longest time that a batch stays open while questions keep coming, in windows. Nodes that appear together arrive one by
+/// one from the watch: without this a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
+const MAX_WINDOWS: u32 = 10;
 
 type Answer = Result<Presence, CloudError>;
 type Batch = Vec<(NodeQuery, Vec<oneshot::Sender<Answer>>)>;
@@ -110,62 +118,90 @@ fn stopped() -> CloudError {
 
 impl CoalescerDriver {
     /// Collects and sends batches until every [`Coalescer`] is gone or the operation is cancelled.
+    ///
+    /// A batch is closed when it may be sent, not before: what is asked while the cloud is busy or wants to be left alone
+    /// joins it. Otherwise a slow-down would cut the questions that wait for its end into many small calls.
     pub async fn run(mut self) {
-        let permits = Semaphore::new(self.limits.max_in_flight.get());
-        let throttle = Throttle::default();
+        let mut throttle = Throttle::default();
+        let mut pile = Pile::default();
         let mut calls = FuturesUnordered::new();
-        loop {
-            let first = tokio::select! {
-                () = self.op.cancelled() => break,
-                Some(()) = calls.next(), if !calls.is_empty() => continue,
-                request = self.requests.recv() => match request {
-                    Some(request) => request,
-                    None => break,
-                },
-            };
-            let collect = collect(&mut self.requests, self.limits, first);
-            tokio::pin!(collect);
-            let batches = loop {
-                tokio::select! {
-                    batches = &mut collect => break batches,
-                    Some(()) = calls.next(), if !calls.is_empty() => {}
+        let mut open = true;
+        while open || !pile.is_empty() || !calls.is_empty() {
+            let free = calls.len() < self.limits.max_in_flight.get();
+            let due =
+                pile.due(self.limits).filter(|_| free).map(|due| throttle.until.map_or(due, |until| until.max(due)));
+            let start = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
                 }
             };
-            // The permit is awaited inside the call, so that collecting goes on; batches leave in order because
-            // tokio's semaphore is fair.
-            for batch in batches {
-                calls.push(send(&self.provider, &self.op, &permits, &throttle, &self.metrics, batch));
+            tokio::select! {
+                // In this order, so that a batch that may go takes along what is there.
+                biased;
+                () = self.op.cancelled() => break,
+                request = self.requests.recv(), if open && pile.has_room(self.limits) => match request {
+                    Some(request) => pile.add(request),
+                    None => open = false,
+                },
+                Some(ended) = calls.next(), if !calls.is_empty() => throttle.note(&ended),
+                () = start => {
+                    let batch = pile.take();
+                    calls.push(send(&self.provider, &self.op, &self.metrics, throttle.generation, batch));
+                }
             }
         }
         while calls.next().await.is_some() {}
     }
 }
 
-/// Collects a batch: until it is full, or the window is over. Batches that must stay as they are come along unchanged.
-async fn collect(requests: &mut mpsc::UnboundedReceiver<Request>, limits: BatchLimits, first: Request) -> Vec<Batch> {
-    let mut joined = Joined::default();
-    let mut batches = Vec::new();
-    let until = Instant::now() + limits.window;
-    let mut next = Some(first);
-    while let Some(request) = next {
+/// Questions that wait to be sent.
+#[derive(Default)]
+struct Pile {
+    /// Batches that must stay as they are.
+    together: VecDeque<Batch>,
+    joined: Joined,
+    /// When the first and the last of the joined questions came.
+    came: Option<(Instant, Instant)>,
+}
+
+impl Pile {
+    fn is_empty(&self) -> bool {
+        self.together.is_empty() && self.joined.batch.is_empty()
+    }
+
+    fn has_room(&self, limits: BatchLimits) -> bool {
+        self.joined.batch.len() < limits.max_batch.get()
+    }
+
+    fn add(&mut self, request: Request) {
         match request {
-            Request::Single(query, reply) => joined.add(query, reply),
-            Request::Together(batch) => {
-                batches.push(batch);
-                if joined.batch.is_empty() {
-                    break;
-                }
+            Request::Single(query, reply) => {
+                let now = Instant::now();
+                self.came.get_or_insert((now, now)).1 = now;
+                self.joined.add(query, reply);
             }
+            Request::Together(batch) => self.together.push_back(batch),
         }
-        if joined.batch.len() >= limits.max_batch.get() {
-            break;
+    }
+
+    /// Returns when the next batch may go as far as its questions are concerned: when it is full, nothing came for a
+    /// window, or [`MAX_WINDOWS`] are over.
+    fn due(&self, limits: BatchLimits) -> Option<Instant> {
+        if !self.together.is_empty() || !self.has_room(limits) {
+            return Some(Instant::now());
         }
-        next = tokio::time::timeout_at(until, requests.recv()).await.ok().flatten();
+        let (first, last) = self.came?;
+        Some((last + limits.window).min(first + limits.window * MAX_WINDOWS))
     }
-    if !joined.batch.is_empty() {
-        batches.push(joined.batch);
+
+    /// Takes the next batch.
+    fn take(&mut self) -> Batch {
+        self.together.pop_front().unwrap_or_else(|| {
+            self.came = None;
+            std::mem::take(&mut self.joined).batch
+        })
     }
-    batches
 }
 
 /// Single questions joined into a batch, one entry per node.
@@ -192,30 +228,37 @@ impl Joined {
     }
 }
 
+/// A call that ended.
+struct Ended {
+    /// Generation of the [`Throttle`] in which it began.
+    generation: u64,
+    /// The answer that asks for a slow-down, if there is one.
+    throttled: Option<CloudError>,
+}
+
+/// Asks and answers.
 async fn send(
     provider: &Arc<dyn CloudProvider>,
     op: &Op,
-    permits: &Semaphore,
-    throttle: &Throttle,
     metrics: &CloudMetrics,
+    generation: u64,
     batch: Batch,
-) {
-    let _permit = permits.acquire().await;
-    throttle.wait(op).await;
+) -> Ended {
     // Nobody may be waiting any more: workers were cancelled while the batch queued.
     let batch: Batch = batch.into_iter().filter(|(_, replies)| replies.iter().any(|r| !r.is_closed())).collect();
     if batch.is_empty() {
-        return;
+        return Ended { generation, throttled: None };
     }
     let (queries, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
     let answers = call(provider, op, metrics, &queries).await;
-    throttle.note(&answers);
+    let throttled = answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() == ErrorKind::Throttled).cloned();
     for (answer, replies) in answers.into_iter().zip(replies) {
         for reply in replies {
             // A caller that went away needs no answer.
             let _ = reply.send(answer.clone());
         }
     }
+    Ended { generation, throttled }
 }
 
 async fn call(
@@ -251,43 +294,28 @@ async fn call(
 
 /// Pause of a whole capability after a throttled answer.
 #[derive(Debug, Default)]
-struct Throttle(parking_lot::Mutex<ThrottleState>);
-
-#[derive(Debug, Default)]
-struct ThrottleState {
+struct Throttle {
     until: Option<Instant>,
     pause: Duration,
+    /// Counts the pauses. A call that began before the last pause says nothing about whether that was long enough.
+    generation: u64,
 }
 
 impl Throttle {
-    async fn wait(&self, op: &Op) {
-        loop {
-            let until = self.0.lock().until;
-            match until {
-                Some(until) if Instant::now() < until => {
-                    let sleep = op.run(async {
-                        tokio::time::sleep_until(until).await;
-                        Ok(())
-                    });
-                    if sleep.await.is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            }
-        }
-    }
-
-    fn note(&self, answers: &[Answer]) {
-        let throttled = answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() == ErrorKind::Throttled);
-        let mut state = self.0.lock();
-        match throttled {
+    /// Learns from a call that ended.
+    fn note(&mut self, ended: &Ended) {
+        let current = ended.generation == self.generation;
+        match &ended.throttled {
             Some(error) => {
-                state.pause = (state.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
-                let pause = error.retry_after().unwrap_or(state.pause);
-                state.until = Some(Instant::now() + pause);
+                if current {
+                    self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
+                    self.generation += 1;
+                }
+                let pause = error.retry_after().unwrap_or(self.pause);
+                self.until = self.until.max(Some(Instant::now() + pause));
             }
-            None => *state = ThrottleState::default(),
+            None if current => (self.until, self.pause) = (None, Duration::ZERO),
+            None => {}
         }
     }
 }

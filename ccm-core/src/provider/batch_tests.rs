@@ -137,6 +137,47 @@ async fn a_throttled_answer_pauses_the_capability_for_the_time_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_asked_during_a_pause_goes_in_full_batches_after_it() {
+    let cloud = Arc::new(Cloud::default());
+    cloud.fail_next.lock().push(CloudError::new(ErrorKind::Throttled, "slow down"));
+    let (coalescer, _driver) = start(&cloud);
+    assert!(coalescer.describe(query("a")).await.is_err());
+    let one_by_one = (0..20).map(|i| {
+        let coalescer = coalescer.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(40) * i).await;
+            coalescer.describe(query(&format!("n{i}"))).await
+        }
+    });
+    assert!(futures::future::join_all(one_by_one).await.iter().all(Result::is_ok));
+    assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [1, 10, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_throttled_together_are_one_reason_to_wait_longer_and_a_straggler_is_none_to_go_on() {
+    let slow_down = || CloudError::new(ErrorKind::Throttled, "slow down");
+    let good = |generation| Ended { generation, throttled: None };
+    let bad = |generation| Ended { generation, throttled: Some(slow_down()) };
+    let begin = Instant::now();
+    let pause = |throttle: &Throttle| throttle.until.map(|until| until - begin);
+    let mut throttle = Throttle::default();
+    for _ in 0..4 {
+        throttle.note(&bad(0));
+    }
+    assert_eq!(pause(&throttle), Some(Duration::from_secs(1)));
+    throttle.note(&good(0));
+    assert_eq!(pause(&throttle), Some(Duration::from_secs(1)), "it was answered before the pause");
+    throttle.note(&bad(1));
+    assert_eq!(pause(&throttle), Some(Duration::from_secs(2)));
+    let named = slow_down().with_retry_after(Duration::from_secs(9));
+    throttle.note(&Ended { generation: 2, throttled: Some(named) });
+    throttle.note(&bad(2));
+    assert_eq!(pause(&throttle), Some(Duration::from_secs(9)), "the longest counts");
+    throttle.note(&good(3));
+    assert_eq!((pause(&throttle), throttle.pause), (None, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn questions_asked_together_stay_together_and_alone() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);
@@ -169,4 +210,37 @@ async fn a_call_that_hangs_ends_as_a_failure_worth_a_retry() {
     let begin = Instant::now();
     assert_eq!(coalescer.describe(query("a")).await.unwrap_err().kind(), ErrorKind::Transient);
     assert!(begin.elapsed() < CALL_TIMEOUT * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_questions_fills_batches() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, _driver) = start(&cloud);
+    let ask = |i: u64| {
+        let coalescer = coalescer.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5 * i)).await;
+            coalescer.describe(query(&format!("n{i}"))).await
+        }
+    };
+    let answers = futures::future::join_all((0..30).map(ask)).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_question_waits_longer_than_ten_windows() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, _driver) = start(&cloud);
+    let begin = Instant::now();
+    let slow_stream = futures::future::join_all((0..40).map(|i| {
+        let coalescer = coalescer.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(9) * i).await;
+            coalescer.describe(query("same")).await
+        }
+    }));
+    let (first, _) =
+        tokio::join!(async { coalescer.describe(query("first")).await.map(|_| begin.elapsed()) }, slow_stream);
+    assert!(first.unwrap() <= Duration::from_millis(100 + 100 + 10));
 }

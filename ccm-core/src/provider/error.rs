@@ -13,7 +13,7 @@ use crate::runtime::gate::NotLeader;
 /// | `Throttled` | slows the whole capability down | same | same | same | same |
 /// | `InvalidInput`, `QuotaExceeded` | event, long back-off | logged | – | event | event, long back-off |
 /// | `ImplementedElsewhere` | – | – | – | – | success, status untouched |
-/// | `NotImplemented` | goes on without that datum | skipped | "not shut down" | controller skipped | error |
+/// | `NotImplemented` | event, back-off | skipped | "not shut down" | controller skipped | error |
 /// | `NotLeader`, `Canceled` | stops quietly | same | same | same | same |
 /// | `Conflict`, `Denied`, `Transient` | back-off | skipped | skipped, never a deletion | back-off | back-off |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +82,9 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// Longest time that an answer may ask to wait; see [`CloudError::with_retry_after`].
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+
 /// A failed provider call.
 ///
 /// `Display` prints the message alone; the cause is the error's `source`. Clones share the cause, because one failed
@@ -112,9 +115,11 @@ impl CloudError {
     }
 
     /// Sets when the cloud wants to be asked again, counted from now.
+    ///
+    /// At most ten minutes: a larger value is a mistake of whoever sent it more often than a wish.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
-        self.retry_after = Some(after);
+        self.retry_after = Some(after.min(MAX_RETRY_AFTER));
         self
     }
 
@@ -149,14 +154,7 @@ impl CloudError {
 
     /// Returns the message and all causes in one line, for events and logs.
     pub fn chain(&self) -> String {
-        let mut text = self.message.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        crate::error::chain(self)
     }
 }
 

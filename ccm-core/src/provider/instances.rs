@@ -20,7 +20,8 @@ pub trait Instances: Send + Sync {
     /// Describes instances: one answer per query, in the order of the queries.
     ///
     /// Called with at most [`BatchLimits::max_batch`] queries: by the cloud-node controller for nodes to initialise and
-    /// for periodic address updates, by the node-lifecycle controller for nodes that are not Ready. Look an instance
+    /// for periodic address updates, by the node-lifecycle controller for nodes that are not Ready and, as controls beside
+    /// them, for a few that are. Look an instance
     /// up by [`NodeView::provider_id`] if there is one, otherwise by name or whatever
     /// [`CloudProvider::node_fields`](super::CloudProvider::node_fields) asked for.
     ///
@@ -46,7 +47,8 @@ pub struct BatchLimits {
     pub max_batch: NonZeroUsize,
     /// Most `describe` calls in flight. Default 4.
     pub max_in_flight: NonZeroUsize,
-    /// How long a single question waits for others to join its batch. Default 10 ms.
+    /// How long a question waits for the next one to join its batch; the first one waits ten times as long at most.
+    /// Default 10 ms.
     pub window: Duration,
 }
 

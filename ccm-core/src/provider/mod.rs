@@ -171,6 +171,7 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 pub use batch::Coalescer;
+pub(crate) use error::MAX_RETRY_AFTER;
 pub use error::{CloudError, ErrorKind};
 pub use instances::{BatchLimits, InstanceMetadata, Instances, Need, NodeQuery, Power, Presence};
 pub use inventory::{Inventory, OwnedObject, Owner};

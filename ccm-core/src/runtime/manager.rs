@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
-use prometheus::Registry;
+use prometheus::{IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,9 +31,10 @@ use crate::{
         node::{NodeController, NodeControllerConfig},
         node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
     },
+    error::chain,
     k8s::{NodeFields, NodeView, well_known as wk},
     provider::{CloudError, CloudProvider, Coalescer, Op, ProviderContext},
-    telemetry::metrics::CloudMetrics,
+    telemetry::metrics::{CloudMetrics, register},
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -216,20 +217,16 @@ impl Manager {
         stop: &CancellationToken,
         metrics: &EventMetrics,
     ) -> Result<Exit, ManagerError> {
-        let (end, work, drained) = (stop.child_token(), CancellationToken::new(), CancellationToken::new());
+        let (work, end) = (stop.child_token(), CancellationToken::new());
         let keep = async {
-            let drain = async {
-                work.cancel();
-                drained.cancelled().await;
-            };
-            let outcome = leading.run(&end, drain, DRAIN_LIMIT).await;
-            // Also when it was lost: no controller goes on without a lease.
+            let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
+            // When it was lost: no controller goes on without a lease.
             work.cancel();
             outcome
         };
         let lead = async {
+            // When asked to stop, the lease is kept until what was begun has ended and the last events are written.
             let result = self.lead(work.clone(), gate, metrics).await;
-            drained.cancel();
             end.cancel();
             result
         };
@@ -304,7 +301,11 @@ impl Manager {
         }
         tasks.spawn("node-cache", async move { Ok(reflector.await?) });
         self.start_provider(tasks, gate, &nodes).await?;
+        let running = running_controllers(&self.registry)?;
         for (name, controller) in controllers {
+            if let Some(label) = metric_name(name) {
+                running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
+            }
             tasks.spawn(name, controller);
         }
         Ok(())
@@ -333,6 +334,10 @@ impl Manager {
         let mut tasks: Vec<Task> = Vec::new();
         let op = Op::new(&*self.config.generic.cluster_name, stop.clone(), gate.clone());
         let cloud_metrics = CloudMetrics::register(&self.registry)?;
+        let enabled = |name| self.config.generic.controllers.is_enabled(name);
+        if !enabled(names::CLOUD_NODE) && !enabled(names::CLOUD_NODE_LIFECYCLE) {
+            return Ok(tasks);
+        }
         let Some((instances, driver)) = Coalescer::new(self.provider.clone(), op, cloud_metrics) else {
             tracing::warn!("cloud provider has no instances; the node controllers do not run");
             return Ok(tasks);
@@ -353,7 +358,6 @@ impl Manager {
                 clock: self.clock.clone(),
             }
         };
-        let enabled = |name| self.config.generic.controllers.is_enabled(name);
         if enabled(names::CLOUD_NODE) {
             let cx = context(&mut tasks, wk::COMPONENT_NODE);
             let controller = NodeController::new(cx, self.node_config(), instances.clone())?;
@@ -417,6 +421,7 @@ impl Manager {
     fn lifecycle_config(&self) -> NodeLifecycleConfig {
         NodeLifecycleConfig {
             period: self.config.node_lifecycle.monitor_period,
+            concurrent_syncs: self.config.node_lifecycle.concurrent_syncs.get(),
             upstream_deletion: self.config.node_lifecycle.deletion_safety == config::DeletionSafety::Upstream,
         }
     }
@@ -441,6 +446,18 @@ impl Manager {
     }
 }
 
+/// Registers upstream's gauge of the controllers that run.
+fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
+    let help = "Indicates where instances of a controller are currently running.";
+    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
+    register(registry, gauge)
+}
+
+/// Returns the name of a controller in upstream's gauge: its alias.
+fn metric_name(name: &str) -> Option<&'static str> {
+    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
+}
+
 /// A named task that is not running yet.
 type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
 
@@ -461,22 +478,6 @@ impl SignalSource for NoSignals {
 async fn look(client: &kube::Client) -> Result<(), kube::Error> {
     let request = Request::get("/healthz").body(Body::empty()).map_err(kube::Error::HttpError)?;
     client.send(request).await.map(drop)
-}
-
-/// Returns an error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // Some libraries print their cause themselves.
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Name of this host for the lease's identity: the pod's name inside a cluster.

@@ -14,6 +14,9 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
+/// Longest delay of a key; keeps the sum of clock and delay in range whatever a server answers.
+const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Keys waiting to be worked on. Clones share one queue.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
@@ -80,7 +83,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         if delay.is_zero() {
             return self.add(key);
         }
-        let at = Instant::now() + delay;
+        let at = Instant::now() + delay.min(MAX_DELAY);
         let mut state = self.inner.state.lock();
         if state.due.get(&key).is_some_and(|known| *known <= at) {
             return;
@@ -206,9 +209,24 @@ impl Backoff {
     /// Returns the delay after `failures` failures in a row (1 is the first), lengthened by up to a tenth so that
     /// many keys that failed together do not come back together.
     pub fn delay(&self, failures: u32) -> Duration {
-        let doublings = failures.saturating_sub(1).min(20);
-        let base = self.first.saturating_mul(1 << doublings).min(self.cap);
+        let base = self.base(failures);
         base + base.mul_f64(rand::random_range(0.0..0.1))
+    }
+
+    /// Returns the delay after `failures` failures in a row, lengthened by up to a tenth so that it ends at a moment that
+    /// many keys share. For work that costs less when it is done together. `elapsed` is the time since a moment common to
+    /// all keys.
+    pub fn shared_delay(&self, failures: u32, elapsed: Duration) -> Duration {
+        let base = self.base(failures);
+        let step = (base / 10).max(Duration::from_nanos(1));
+        let over = (elapsed + base).as_nanos() % step.as_nanos();
+        let missing = (step.as_nanos() - over) % step.as_nanos();
+        base + Duration::from_nanos(u64::try_from(missing).unwrap_or(0))
+    }
+
+    fn base(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(20);
+        self.first.saturating_mul(1 << doublings).min(self.cap)
     }
 }
 
@@ -282,6 +300,20 @@ mod tests {
             let delay = backoff.delay(failures).as_secs_f64();
             assert!((f64::from(base)..f64::from(base) * 1.1).contains(&delay), "{failures}: {delay}");
         }
+    }
+
+    #[test]
+    fn shared_delays_of_keys_that_failed_at_different_times_end_together() {
+        let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
+        let mut ends = std::collections::BTreeSet::new();
+        for millis in (0..30_000).step_by(7) {
+            let elapsed = Duration::from_millis(millis);
+            let delay = backoff.shared_delay(9, elapsed);
+            assert!((Duration::from_secs(30)..=Duration::from_secs(33)).contains(&delay), "{delay:?}");
+            ends.insert(elapsed + delay);
+        }
+        assert_eq!(ends.len(), 11, "{ends:?}");
+        assert_eq!(backoff.shared_delay(1, Duration::ZERO), Duration::from_secs(1));
     }
 
     #[test]

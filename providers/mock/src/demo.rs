@@ -55,7 +55,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Caught before anything is started, so that Ctrl-C always cleans up.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let folder = tempfile::Builder::new().prefix("ccm-mock-demo-").tempdir().context("cannot create a folder")?;
-    let server = ApiServer::new(Options::default());
+    // Nothing here would take off the taint that a real server puts on new nodes until they are Ready.
+    let server = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     let kubeconfig = folder.path().join("kubeconfig");
     serving.write_kubeconfig(&kubeconfig).context("cannot write the kubeconfig")?;

@@ -70,7 +70,7 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-type Hook = Box<dyn Fn(u64, Point, &Operation) -> Verdict + Send + Sync>;
+type Hook = Arc<dyn Fn(u64, Point, &Operation) -> Verdict + Send + Sync>;
 
 /// The hooks of one process under test; cheap to clone, all clones are one. Without hooks it only counts.
 #[derive(Clone)]
@@ -109,7 +109,7 @@ impl Hooks {
 
     /// Asks `hook` before and after every operation: its number (from 1), the point and the operation.
     pub fn on(&self, hook: impl Fn(u64, Point, &Operation) -> Verdict + Send + Sync + 'static) {
-        self.shared.state.lock().hooks.push(Box::new(hook));
+        self.shared.state.lock().hooks.push(Arc::new(hook));
     }
 
     /// Crashes the process at the `number`-th operation, counted from 1.
@@ -202,8 +202,9 @@ impl Hooks {
     }
 
     fn ask(&self, number: u64, point: Point, operation: &Operation) -> Result<(), Interrupted> {
-        let verdicts: Vec<Verdict> =
-            self.shared.state.lock().hooks.iter().map(|hook| hook(number, point, operation)).collect();
+        // Not under the lock: a hook may look at the count.
+        let hooks = self.shared.state.lock().hooks.clone();
+        let verdicts: Vec<Verdict> = hooks.iter().map(|hook| hook(number, point, operation)).collect();
         if verdicts.contains(&Verdict::Crash) {
             self.shared.crashed.send_replace(true);
         }

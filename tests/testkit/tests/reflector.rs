@@ -103,10 +103,14 @@ async fn writes_and_their_errors(client: &ApiClient) {
 
     let missing = client.patch_node("node-999", Subresource::None, &move_away).await.unwrap_err();
     assert_eq!(*missing.kind(), ApiErrorKind::NotFound, "{missing}");
-    let error = client.delete_node("node-001", "another").await.unwrap_err();
-    assert_eq!(*error.kind(), ApiErrorKind::Conflict, "{error}");
-    client.delete_node("node-001", &node.uid).await.unwrap();
-    let error = client.delete_node("node-001", &node.uid).await.unwrap_err();
+    let seen = client.get_node("node-001", &NodeFields::default()).await.unwrap();
+    assert_ne!(seen.resource_version, node.resource_version);
+    for (uid, version) in [("another", &seen.resource_version), (&*node.uid, &node.resource_version)] {
+        let error = client.delete_node("node-001", uid, version).await.unwrap_err();
+        assert_eq!(*error.kind(), ApiErrorKind::Conflict, "{error}");
+    }
+    client.delete_node("node-001", &seen.uid, &seen.resource_version).await.unwrap();
+    let error = client.delete_node("node-001", &seen.uid, &seen.resource_version).await.unwrap_err();
     assert_eq!(*error.kind(), ApiErrorKind::NotFound, "{error}");
 
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});

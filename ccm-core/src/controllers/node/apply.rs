@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::plan::{InitError, InitPlan, NodeChange, labels, plan_init};
 use crate::{
@@ -30,6 +31,9 @@ pub(crate) enum Initialized {
 pub(crate) enum ApplyError {
     #[error(transparent)]
     Plan(#[from] InitError),
+    /// What the cloud answered may be about another instance.
+    #[error("the node's provider ID changed meanwhile")]
+    Changed,
     #[error(transparent)]
     Api(#[from] ApiError),
 }
@@ -39,12 +43,16 @@ pub(crate) enum ApplyError {
 pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
+    writes: &Semaphore,
     node: &Arc<NodeView>,
     meta: &InstanceMetadata,
 ) -> Result<Initialized, ApplyError> {
     let mut node = node.clone();
     for attempt in 1.. {
-        let result = attempt_once(api, &node, meta).await;
+        let result = {
+            let _permit = writes.acquire().await;
+            attempt_once(api, &node, meta).await
+        };
         let retry = match &result {
             Err(ApplyError::Api(error)) => match error.kind() {
                 ApiErrorKind::NotFound => return Ok(Initialized::NotNeeded),
@@ -57,7 +65,12 @@ pub(crate) async fn initialize(
         }
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
-            Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => node = Arc::new(fresh),
+            Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
+                if fresh.provider_id != node.provider_id {
+                    return Err(ApplyError::Changed);
+                }
+                node = Arc::new(fresh);
+            }
             Ok(_) => return Ok(Initialized::NotNeeded),
             Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(Initialized::NotNeeded),
             Err(error) => return Err(error.into()),
@@ -128,10 +141,10 @@ pub(crate) async fn patch_label_copies(
     node: &NodeView,
     copies: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Result<(), ApiError> {
-    let mut operations = vec![test("/metadata/uid", &node.uid)];
+    let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     for (stable, value) in copies {
         if let Some(beta) = labels::truth_of(stable) {
-            operations.push(test(&label_path(beta), &value));
+            operations.push(PatchOp::test(label_path(beta), &value));
         }
         operations.push(PatchOp::Add { path: label_path(stable), value: Value::from(value) });
     }
@@ -141,12 +154,12 @@ pub(crate) async fn patch_label_copies(
 /// Translates a change to JSON Patch. Every removal is guarded by a test of what is removed, because taints are
 /// addressed by position.
 fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
-    let mut operations = vec![test("/metadata/uid", &node.uid)];
+    let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     if change.exact {
-        operations.push(test("/metadata/resourceVersion", &node.resource_version));
+        operations.push(PatchOp::test("/metadata/resourceVersion", &node.resource_version));
     }
     for (position, key) in &change.remove_taints {
-        operations.push(test(&format!("/spec/taints/{position}/key"), key));
+        operations.push(PatchOp::test(format!("/spec/taints/{position}/key"), key));
     }
     if let Some(id) = &change.provider_id {
         operations.push(PatchOp::Add { path: "/spec/providerID".to_owned(), value: Value::from(&**id) });
@@ -166,8 +179,4 @@ fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
 
 fn label_path(key: &str) -> String {
     format!("/metadata/labels/{}", escape_pointer(key))
-}
-
-fn test(path: &str, value: &str) -> PatchOp {
-    PatchOp::Test { path: path.to_owned(), value: Value::from(value) }
 }

@@ -13,7 +13,7 @@ mod report;
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{apply::is_race, report::Reports};
@@ -23,7 +23,8 @@ use self::{
 };
 use super::ControllerContext;
 use crate::{
-    k8s::{NodeView, well_known as wk},
+    error::chain,
+    k8s::NodeView,
     provider::{CloudError, Coalescer, ErrorKind, EventKind, Need, NodeClaim, NodeQuery, Power, Presence},
     runtime::{
         api::{ApiError, ApiErrorKind},
@@ -44,12 +45,15 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Durat
 /// Back-off of a mistake that only a person can mend. A change of the node is looked at at once all the same.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
 
+/// Failures in a row before a trouble that may pass by itself (an outage, throttling) becomes an event of the node.
+const FAILURES_BEFORE_EVENT: u32 = 3;
+
 /// Settings of the cloud-node controller.
 #[derive(Clone, Debug)]
 pub struct NodeControllerConfig {
     /// `--concurrent-node-syncs`: API writes in flight, if more than 16.
     pub concurrent_syncs: usize,
-    /// `--concurrent-node-status-updates`: API writes of the periodic update in flight; 0 means as many as above.
+    /// `--concurrent-node-status-updates`: API writes of the periodic update in flight, if more than 16.
     pub concurrent_status_updates: usize,
     /// `--node-status-update-frequency`: time between two comparisons of a node's addresses.
     pub status_update_period: Duration,
@@ -66,7 +70,9 @@ pub struct NodeController {
     metrics: NodeMetrics,
     queue: WorkQueue<Arc<str>>,
     writes: Semaphore,
+    status_writes: Semaphore,
     reports: Reports,
+    began: Instant,
 }
 
 impl NodeController {
@@ -83,7 +89,9 @@ impl NodeController {
                 sender.add(node.name.clone());
             }
             Change::Updated { old, new }
-                if needs_work(new) && is_news(old, new) && provider.claims_node(new) == NodeClaim::Ours =>
+                if needs_work(new)
+                    && provider.claims_node(new) == NodeClaim::Ours
+                    && (is_news(old, new) || provider.claims_node(old) != NodeClaim::Ours) =>
             {
                 sender.add(new.name.clone());
             }
@@ -92,31 +100,34 @@ impl NodeController {
             Change::Added(_) | Change::Updated { .. } => {}
         });
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
+        let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
         let reports = Reports::default();
-        Ok(Self { cx, config, instances, metrics, queue, writes, reports })
+        Ok(Self { cx, config, instances, metrics, queue, writes, status_writes, reports, began: Instant::now() })
     }
 
-    /// Runs until `cancel`.
+    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
     pub async fn run(self, cancel: CancellationToken) {
-        let work = async { tokio::join!(self.work(), self.update_periodically()) };
-        cancel.run_until_cancelled(work).await;
+        tokio::join!(self.work(&cancel), self.update_periodically(&cancel));
     }
 
     /// Works on keys, many at a time, in one task: the work is waiting, not computing.
-    async fn work(&self) {
+    async fn work(&self, cancel: &CancellationToken) {
         let mut working = FuturesUnordered::new();
         loop {
             tokio::select! {
+                () = cancel.cancelled() => break,
                 Some(()) = working.next(), if !working.is_empty() => {}
                 name = self.queue.get(), if working.len() < MAX_NODES_AT_ONCE => working.push(self.process(name)),
             }
         }
+        while working.next().await.is_some() {}
     }
 
     async fn process(&self, name: Arc<str>) {
-        let result = match self.cx.nodes.get(&name) {
-            Some(node) if self.is_ours(&node) => self.sync(&node).await,
-            _ => Ok(()),
+        let node = self.cx.nodes.get(&name).filter(|node| self.is_ours(node));
+        let result = match &node {
+            Some(node) => self.sync(node).await,
+            None => Ok(()),
         };
         match result {
             Ok(()) => {
@@ -125,11 +136,23 @@ impl NodeController {
             }
             // Also when the process seems to be stopping: if it is not after all, the node is not forgotten.
             Err(error) => {
-                let delay = error.delay().unwrap_or_else(|| BACKOFF.delay(self.queue.failed(&name)));
-                self.queue.add_after(name.clone(), delay);
+                let failures = self.queue.failed(&name);
+                if let Some(node) = node {
+                    self.report(&node, &error, failures);
+                }
+                self.queue.add_after(name.clone(), error.delay().unwrap_or_else(|| self.backoff(&error, failures)));
             }
         }
         self.queue.done(&name);
+    }
+
+    /// Nodes that wait for the cloud come back together, because they are asked about together: chance would make one
+    /// cloud call of each. Writes are one request each whenever they come, so they are spread.
+    fn backoff(&self, error: &SyncError, failures: u32) -> Duration {
+        match error {
+            SyncError::Unknown | SyncError::Cloud(_) => BACKOFF.shared_delay(failures, self.began.elapsed()),
+            SyncError::Apply(_) | SyncError::Race | SyncError::Stopping => BACKOFF.delay(failures),
+        }
     }
 
     fn is_ours(&self, node: &NodeView) -> bool {
@@ -137,15 +160,7 @@ impl NodeController {
     }
 
     async fn sync(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
-        if node.is_uninitialized() {
-            let result = self.initialize(node).await;
-            if let Err(error) = &result {
-                self.report(node, error);
-            }
-            result
-        } else {
-            self.reconcile_labels(node).await
-        }
+        if node.is_uninitialized() { self.initialize(node).await } else { self.reconcile_labels(node).await }
     }
 
     async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
@@ -154,11 +169,8 @@ impl NodeController {
             Presence::NotFound | Presence::Found { power: Power::Terminated, .. } => return Err(SyncError::Unknown),
             Presence::Found { meta, .. } => meta,
         };
-        let outcome = {
-            let _permit = self.writes.acquire().await;
-            apply::initialize(&self.cx.api, &self.cx.fields, node, &meta).await?
-        };
-        let Initialized::Done(dropped) = outcome else { return Ok(()) };
+        let applied = apply::initialize(&self.cx.api, &self.cx.fields, &self.writes, node, &meta).await?;
+        let Initialized::Done(dropped) = applied else { return Ok(()) };
         for label in dropped {
             tracing::warn!(node = %node.name, label = %label.key, why = label.why.as_str(), "label of the cloud not set");
         }
@@ -185,23 +197,24 @@ impl NodeController {
         match apply::patch_label_copies(&self.cx.api, node, copies).await {
             Ok(()) => self.metrics.count(Work::Labels, Outcome::Changed),
             Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => {}
-            // Somebody changed the node: the watch brings it, and with it the next attempt.
+            // Somebody changed the node; by the next attempt the watch has brought it.
             Err(error) if is_race(error.kind()) => return Err(SyncError::Race),
-            Err(error) => {
-                self.metrics.count(Work::Labels, Outcome::Failed);
-                tracing::warn!(node = %node.name, %error, "labels not reconciled");
-                return Err(error.into());
-            }
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Logs a failed initialisation, and records an event when its reason is another than before.
-    fn report(&self, node: &NodeView, error: &SyncError) {
+    /// Logs a failure, and records an event when its reason is another than before.
+    fn report(&self, node: &NodeView, error: &SyncError, failures: u32) {
         let Some(reason) = error.reason() else { return };
-        self.metrics.count(Work::Initialize, Outcome::Failed);
+        let work = if node.is_uninitialized() { Work::Initialize } else { Work::Labels };
+        self.metrics.count(work, Outcome::Failed);
         let note = error.note(node);
-        tracing::warn!(node = %node.name, reason, error = note, "node not initialised");
+        tracing::warn!(node = %node.name, reason, error = note, failures, ?work, "node not synced");
+        // What often passes by itself concerns every node at once: not each of them is told about it at once.
+        if error.may_pass() && failures < FAILURES_BEFORE_EVENT {
+            return;
+        }
         self.reports.warn(&self.cx.events, node, reason, &note);
     }
 }
@@ -214,12 +227,12 @@ fn needs_work(node: &NodeView) -> bool {
 /// Tells whether an update changes what the controller would do. Heartbeats and our own writes do not, so they do not
 /// shorten a back-off either (W8).
 fn is_news(old: &NodeView, new: &NodeView) -> bool {
-    let provided = |node: &NodeView| node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP).map(str::to_owned);
     old.uid != new.uid
         || old.is_uninitialized() != new.is_uninitialized()
         || old.provider_id != new.provider_id
-        || provided(old) != provided(new)
-        || (!new.is_uninitialized() && old.labels != new.labels)
+        || old.labels != new.labels
+        || old.annotations != new.annotations
+        || old.system_uuid != new.system_uuid
 }
 
 /// Why a node is to be tried again.
@@ -262,7 +275,6 @@ impl SyncError {
                 _ => None,
             }),
             Self::Apply(ApplyError::Api(error)) => error.retry_after(),
-            Self::Race => Some(Duration::from_millis(100)),
             _ => None,
         }
     }
@@ -270,7 +282,7 @@ impl SyncError {
     /// Returns the event reason, or `None` for what is nobody's business.
     fn reason(&self) -> Option<&'static str> {
         match self {
-            Self::Stopping | Self::Race => None,
+            Self::Stopping | Self::Race | Self::Apply(ApplyError::Changed) => None,
             Self::Unknown => Some("InstanceNotFound"),
             Self::Cloud(error) => Some(error.reason().unwrap_or(match error.kind() {
                 ErrorKind::InvalidInput => "InvalidInstanceReference",
@@ -293,8 +305,20 @@ impl SyncError {
                 Some(id) => format!("the cloud does not know an instance {id} for node {} yet", node.name),
                 None => format!("the cloud does not know an instance for node {} yet", node.name),
             },
-            Self::Cloud(error) => error.chain(),
-            other => other.to_string(),
+            other => chain(other),
+        }
+    }
+
+    /// Tells whether the trouble is likely not the node's own and may be over soon.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Cloud(error) => {
+                matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict)
+            }
+            Self::Apply(ApplyError::Api(error)) => {
+                !matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Invalid(_))
+            }
+            _ => false,
         }
     }
 }

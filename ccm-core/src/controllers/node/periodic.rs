@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     NodeController, apply,
@@ -11,37 +12,43 @@ use super::{
     plan::{self, NodeChange},
 };
 use crate::{
+    error::chain,
     k8s::NodeView,
-    provider::{InstanceMetadata, Need, NodeQuery, Presence},
+    provider::{InstanceMetadata, Need, NodeQuery, Power, Presence},
     runtime::api::{ApiError, ApiErrorKind},
 };
 
-/// Nodes asked about at a time. A pass over a large cluster is cut into so many and spread over the first half of the
-/// period, where upstream asks about all at once (W2).
-const SLICE: usize = 100;
 /// A snapshot of the provider may be this part of the period old.
 const MAX_AGE_PART: u32 = 10;
 
 impl NodeController {
-    pub(super) async fn update_periodically(&self) {
+    pub(super) async fn update_periodically(&self, cancel: &CancellationToken) {
         let period = self.config.status_update_period;
-        self.cx.nodes.synced().await;
-        loop {
+        let pause_until = |at| cancel.run_until_cancelled(tokio::time::sleep_until(at));
+        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        while !cancel.is_cancelled() {
             let start = Instant::now();
-            self.update_all(period).await;
-            tokio::time::sleep_until(start + period).await;
+            self.update_all(period, cancel).await;
+            // A pass that took long, because the cloud is slow, is not followed by the next at once.
+            pause_until((start + period).max(Instant::now() + period / 2)).await;
         }
     }
 
-    async fn update_all(&self, period: Duration) {
+    /// Asks about all nodes, in slices of the provider's own batch that are spread over the first half of the period,
+    /// where upstream asks about all at once (W2).
+    async fn update_all(&self, period: Duration, cancel: &CancellationToken) {
         let mut nodes = self.cx.nodes.list();
         nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let slices = nodes.len().div_ceil(SLICE);
+        let size = self.instances.limits().max_batch.get();
+        let slices = nodes.len().div_ceil(size);
         let gap = period / 2 / u32::try_from(slices.max(1)).unwrap_or(u32::MAX);
-        for (index, slice) in nodes.chunks(SLICE).enumerate() {
+        for (index, slice) in nodes.chunks(size).enumerate() {
             if index > 0 {
-                tokio::time::sleep(gap).await;
+                cancel.run_until_cancelled(tokio::time::sleep(gap)).await;
+            }
+            if cancel.is_cancelled() {
+                return;
             }
             self.update_slice(slice, period / MAX_AGE_PART).await;
         }
@@ -51,18 +58,15 @@ impl NodeController {
         let need = if self.config.refresh_additional_labels { Need::Initialize } else { Need::Addresses };
         let queries = nodes.iter().map(|node| NodeQuery { node: node.clone(), need, max_age }).collect();
         let answers = self.instances.describe_many(queries).await;
-        let writes = match self.config.concurrent_status_updates {
-            0 => self.config.concurrent_syncs,
-            n => n,
-        };
         stream::iter(nodes.iter().zip(answers))
-            .for_each_concurrent(writes.max(super::MIN_WRITES_AT_ONCE), |(node, answer)| async move {
+            .for_each_concurrent(None, |(node, answer)| async move {
                 match answer {
-                    Ok(Presence::Found { meta, .. }) => self.update(node, &meta).await,
-                    // Whether it is really gone is for the node-lifecycle controller to prove.
-                    Ok(Presence::NotFound) => {
+                    // Whether it is really gone is for the node-lifecycle controller to prove; what a terminated instance
+                    // still shows are no addresses of a node.
+                    Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => {
                         tracing::debug!(node = %node.name, "the cloud does not know the instance");
                     }
+                    Ok(Presence::Found { meta, .. }) => self.update(node, &meta).await,
                     Err(error) => {
                         self.metrics.count(Work::Addresses, Outcome::Failed);
                         tracing::warn!(node = %node.name, error = error.chain(), "addresses not compared");
@@ -79,18 +83,22 @@ impl NodeController {
         };
         match plan::plan_addresses(&node, &meta.addresses) {
             Ok(Some(addresses)) => {
-                let _permit = self.writes.acquire().await;
+                let _permit = self.status_writes.acquire().await;
                 self.finish(
                     &node,
                     Work::Addresses,
                     apply::patch_addresses(&self.cx.api, &node, &addresses).await.map(drop),
                 );
             }
-            Ok(None) => self.metrics.count(Work::Addresses, Outcome::Unchanged),
+            Ok(None) => {
+                self.reports.clear(&node.name);
+                self.metrics.count(Work::Addresses, Outcome::Unchanged);
+            }
             Err(error) => {
                 self.metrics.count(Work::Addresses, Outcome::Failed);
-                tracing::warn!(node = %node.name, %error, "addresses left alone");
-                self.reports.warn(&self.cx.events, &node, "InvalidNodeIP", &error.to_string());
+                let note = chain(&error);
+                tracing::warn!(node = %node.name, error = note, "addresses left alone");
+                self.reports.warn(&self.cx.events, &node, "InvalidNodeIP", &note);
             }
         }
         if self.config.refresh_additional_labels {
@@ -104,7 +112,7 @@ impl NodeController {
             tracing::debug!(node = %node.name, label = %label.key, why = label.why.as_str(), "label of the cloud not set");
         }
         if !change.is_empty() {
-            let _permit = self.writes.acquire().await;
+            let _permit = self.status_writes.acquire().await;
             self.finish(node, Work::Labels, apply::patch_node(&self.cx.api, node, &change).await);
         }
     }
@@ -119,7 +127,7 @@ impl NodeController {
             Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) || apply::is_race(error.kind()) => {}
             Err(error) => {
                 self.metrics.count(work, Outcome::Failed);
-                tracing::warn!(node = %node.name, ?work, %error, "node not updated");
+                tracing::warn!(node = %node.name, ?work, error = chain(&error), "node not updated");
             }
         }
     }

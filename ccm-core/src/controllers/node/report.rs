@@ -26,6 +26,11 @@ impl Reports {
         }
     }
 
+    /// Forgets the nodes that are not to be kept.
+    pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) {
+        self.0.lock().retain(|name, _| keep(name));
+    }
+
     /// Forgets a node: its next failure is told again.
     pub(crate) fn clear(&self, name: &str) {
         self.0.lock().remove(name);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     controllers::node::is_race,
@@ -54,7 +54,11 @@ fn add_taint(node: &NodeView) -> Vec<PatchOp> {
         true => PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) },
         false => PatchOp::Add { path: "/spec/taints/-".to_owned(), value: taint },
     };
-    vec![test("/metadata/uid", &node.uid), test("/metadata/resourceVersion", &node.resource_version), add]
+    vec![
+        PatchOp::test("/metadata/uid", &node.uid),
+        PatchOp::test("/metadata/resourceVersion", &node.resource_version),
+        add,
+    ]
 }
 
 fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
@@ -65,19 +69,15 @@ fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
         .filter(|(_, t)| &*t.key == wk::TAINT_SHUTDOWN && t.effect == TaintEffect::NoSchedule)
         .map(|(position, _)| position)
         .collect();
-    let mut operations = vec![test("/metadata/uid", &node.uid)];
+    let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     for position in &positions {
-        operations.push(test(&format!("/spec/taints/{position}/key"), wk::TAINT_SHUTDOWN));
-        operations.push(test(&format!("/spec/taints/{position}/effect"), TaintEffect::NoSchedule.as_str()));
+        operations.push(PatchOp::test(format!("/spec/taints/{position}/key"), wk::TAINT_SHUTDOWN));
+        operations.push(PatchOp::test(format!("/spec/taints/{position}/effect"), TaintEffect::NoSchedule.as_str()));
     }
     for position in positions.iter().rev() {
         operations.push(PatchOp::Remove { path: format!("/spec/taints/{position}") });
     }
     operations
-}
-
-fn test(path: &str, value: &str) -> PatchOp {
-    PatchOp::Test { path: path.to_owned(), value: Value::from(value) }
 }
 
 /// How a deletion ended.
@@ -104,11 +104,12 @@ pub(super) async fn delete(
     if let Some(why) = objection(provider.as_ref(), node, &fresh) {
         return Ok(Deleted::Withdrawn(why));
     }
-    match api.delete_node(&fresh.name, &fresh.uid).await {
+    // The resource version closes the window between reading and deleting: a node that turned Ready in it is kept.
+    match api.delete_node(&fresh.name, &fresh.uid, &fresh.resource_version).await {
         Ok(()) => Ok(Deleted::Yes),
         Err(error) => match error.kind() {
             ApiErrorKind::NotFound => Ok(Deleted::Withdrawn("gone already")),
-            ApiErrorKind::Conflict => Ok(Deleted::Withdrawn("registered again meanwhile")),
+            ApiErrorKind::Conflict => Ok(Deleted::Withdrawn("changed meanwhile")),
             _ => Err(error),
         },
     }

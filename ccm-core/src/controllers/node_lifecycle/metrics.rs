@@ -3,7 +3,7 @@
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry, exponential_buckets};
 
 use crate::{
-    provider::{CloudError, ErrorKind, Presence},
+    provider::{CloudError, ErrorKind, Power, Presence},
     telemetry::metrics::register,
 };
 
@@ -59,11 +59,12 @@ impl LifecycleMetrics {
     /// Counts the answer about one node as upstream counts its two calls.
     pub(crate) fn answered(&self, answer: &Result<Presence, CloudError>) {
         let result = match answer {
+            // What this controller takes for absent is counted so.
+            Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => "instance_not_found",
             Ok(Presence::Found { .. }) => {
                 self.calls.with_label_values(&["instance_shutdown", "success"]).inc();
                 "success"
             }
-            Ok(Presence::NotFound) => "instance_not_found",
             Err(error) => match error.kind() {
                 ErrorKind::NotImplemented => "not_implemented",
                 ErrorKind::Canceled | ErrorKind::NotLeader => "canceled",

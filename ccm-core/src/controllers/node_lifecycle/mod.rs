@@ -20,6 +20,7 @@ use self::{
 };
 use super::{ControllerContext, node::Reports};
 use crate::{
+    error::chain,
     k8s::NodeView,
     provider::{CloudError, Coalescer, EventKind, Need, NodeClaim, NodeQuery, Presence},
     runtime::events::ObjectRef,
@@ -30,8 +31,8 @@ use crate::{
 const MAX_DELETIONS_PER_PASS: usize = 50;
 /// Pause between two deletions: at most ten a second.
 const DELETION_GAP: Duration = Duration::from_millis(100);
-/// Taint writes in flight.
-const TAINTS_AT_ONCE: usize = 8;
+/// Taint writes in flight at least, whatever `--concurrent-node-lifecycle-syncs` says.
+const MIN_TAINTS_AT_ONCE: usize = 8;
 
 /// Settings of the node-lifecycle controller.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct NodeLifecycleConfig {
     pub period: Duration,
     /// `--node-deletion-safety=upstream`: one negative answer deletes, as in Go's framework.
     pub upstream_deletion: bool,
+    /// `--concurrent-node-lifecycle-syncs`: taint writes in flight, if more than 8.
+    pub concurrent_syncs: usize,
 }
 
 /// The node-lifecycle controller.
@@ -61,41 +64,45 @@ impl NodeLifecycleController {
         Ok(Self { cx, config, instances, metrics, reports: Reports::default() })
     }
 
-    /// Runs until `cancel`.
+    /// Runs until `cancel`; a write that was begun is finished.
     pub async fn run(self, cancel: CancellationToken) {
-        cancel.run_until_cancelled(self.monitor()).await;
-    }
-
-    async fn monitor(&self) {
         let safety = if self.config.upstream_deletion { Safety::Upstream } else { Safety::Strict };
         let mut tracker = Tracker::new(self.config.period, safety);
         let begin = Instant::now();
-        self.cx.nodes.synced().await;
-        for turn in 0.. {
+        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        let mut turn = 0;
+        while !cancel.is_cancelled() {
             let start = Instant::now();
-            self.pass(&mut tracker, begin, turn).await;
+            self.pass(&mut tracker, begin, turn, &cancel).await;
             self.metrics.pass.observe(start.elapsed().as_secs_f64());
-            tokio::time::sleep(self.config.period).await;
+            cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
+            turn += 1;
         }
     }
 
-    async fn pass(&self, tracker: &mut Tracker, begin: Instant, turn: usize) {
+    /// One pass over all nodes. What a batch of answers leads to is done before the next batch is asked about, so that no
+    /// proof is old when it is used.
+    async fn pass(&self, tracker: &mut Tracker, begin: Instant, turn: usize, cancel: &CancellationToken) {
         let mut ours = self.cx.nodes.list();
         ours.retain(|node| self.cx.provider.claims_node(node) == NodeClaim::Ours);
         let (questions, mut actions) = tracker.questions(&ours, begin.elapsed());
-        let answers = self.ask(&questions.ordinary, self.config.period).await;
+        let answers = self.ask(&questions.ordinary).await;
         for (node, answer) in questions.ordinary.iter().zip(answers) {
             actions.extend(tracker.ordinary(node, Seen::of(&answer), begin.elapsed()));
         }
+        let mut deletions_left = MAX_DELETIONS_PER_PASS;
+        self.apply(actions, &mut deletions_left, cancel).await;
         for suspects in questions.confirm.chunks(self.confirm_size()) {
             let controls = plan::choose_controls(&ours, suspects, turn);
             let (answers, controls) = self.confirm(suspects, &controls).await;
+            let mut actions = Vec::new();
             for (node, answer) in suspects.iter().zip(answers) {
                 let seen = Seen::of(&answer);
                 actions.extend(tracker.confirm(node, seen, &controls, begin.elapsed(), self.cx.clock.now()));
             }
+            self.apply(actions, &mut deletions_left, cancel).await;
         }
-        self.apply(actions).await;
+        self.reports.retain(|name| self.cx.nodes.get(name).is_some());
     }
 
     /// Returns how many suspects go into one batch beside the controls.
@@ -104,7 +111,9 @@ impl NodeLifecycleController {
         NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS)).unwrap_or(NonZeroUsize::MIN).get()
     }
 
-    async fn ask(&self, nodes: &[Arc<NodeView>], max_age: Duration) -> Vec<Result<Presence, CloudError>> {
+    async fn ask(&self, nodes: &[Arc<NodeView>]) -> Vec<Result<Presence, CloudError>> {
+        // Upstream's one answer deletes, so it has to be fresh; otherwise it only begins a proof.
+        let max_age = if self.config.upstream_deletion { Duration::ZERO } else { self.config.period };
         let queries = nodes.iter().map(|node| NodeQuery { node: node.clone(), need: Need::Power, max_age }).collect();
         let answers = self.instances.describe_many(queries).await;
         self.note(nodes, &answers);
@@ -134,12 +143,18 @@ impl NodeLifecycleController {
         }
     }
 
-    async fn apply(&self, actions: Vec<Action>) {
+    async fn apply(&self, actions: Vec<Action>, deletions_left: &mut usize, cancel: &CancellationToken) {
         let (deletions, taints): (Vec<_>, Vec<_>) = actions.into_iter().partition(|a| matches!(a, Action::Delete(_)));
-        stream::iter(taints).for_each_concurrent(TAINTS_AT_ONCE, |action| self.apply_one(action)).await;
-        for action in deletions.into_iter().take(MAX_DELETIONS_PER_PASS) {
+        let at_once = self.config.concurrent_syncs.max(MIN_TAINTS_AT_ONCE);
+        let taints = stream::iter(taints).take_while(|_| std::future::ready(!cancel.is_cancelled()));
+        taints.for_each_concurrent(at_once, |action| self.apply_one(action)).await;
+        for action in deletions {
+            if *deletions_left == 0 || cancel.is_cancelled() {
+                return;
+            }
+            *deletions_left -= 1;
             self.apply_one(action).await;
-            tokio::time::sleep(DELETION_GAP).await;
+            cancel.run_until_cancelled(tokio::time::sleep(DELETION_GAP)).await;
         }
     }
 
@@ -148,7 +163,7 @@ impl NodeLifecycleController {
             Action::Taint(node) => self.taint(&node, true).await,
             Action::Untaint(node) => self.taint(&node, false).await,
             Action::Delete(node) => self.delete(&node).await,
-            Action::Refuse(node) => self.refuse(&node),
+            Action::Refuse { node, first } => self.refuse(&node, first),
         }
     }
 
@@ -156,7 +171,9 @@ impl NodeLifecycleController {
         match apply::set_shutdown_taint(&self.cx.api, &self.cx.fields, node, wanted).await {
             Ok(true) => tracing::info!(node = %node.name, tainted = wanted, "shutdown taint changed"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(node = %node.name, tainted = wanted, %error, "shutdown taint not changed"),
+            Err(error) => {
+                tracing::warn!(node = %node.name, tainted = wanted, error = chain(&error), "shutdown taint not changed");
+            }
         }
     }
 
@@ -176,15 +193,19 @@ impl NodeLifecycleController {
             }
             Err(error) => {
                 self.metrics.deletion(Deletion::Failed);
-                tracing::warn!(node = %node.name, %error, "node not deleted");
+                let error = chain(&error);
+                tracing::warn!(node = %node.name, error, "node not deleted");
                 let note = format!("Failed deleting node {}: {error}", node.name);
                 self.reports.warn(&self.cx.events, node, "DeletingNodeFailed", &note);
             }
         }
     }
 
-    fn refuse(&self, node: &NodeView) {
+    fn refuse(&self, node: &NodeView, first: bool) {
         self.metrics.deletion(Deletion::RefusedByControls);
+        if !first {
+            return;
+        }
         let note = "its instance was not found, but neither were those of Ready nodes: \
                     nothing is deleted; check the cloud's credentials, region and health";
         tracing::error!(node = %node.name, "node not deleted: {note}");

@@ -20,8 +20,8 @@ use crate::{
 
 /// Most control nodes asked about together with suspects.
 pub(crate) const MAX_CONTROLS: usize = 5;
-/// How long the proof must last when no Ready node can serve as control, and how old a node that was never
-/// initialised must be: a cloud may take minutes to show a new instance.
+/// How long the proof must last, without any other answer in between, when no Ready node can vouch for the question; and
+/// how old a node that was never initialised must be, because a cloud may take minutes to show a new instance.
 pub(crate) const LONG_PROOF: Duration = Duration::from_secs(300);
 /// A node that stays as it is, is asked about less and less often, up to every so many periods.
 const MAX_PERIODS_BETWEEN_QUESTIONS: u32 = 6;
@@ -46,21 +46,16 @@ pub(crate) struct Tracker {
 #[derive(Clone, Debug)]
 struct Track {
     uid: Box<str>,
+    /// When this controller first saw the node not Ready.
+    since: Duration,
     /// When the cloud first said that the instance is not there; `None` while it is.
     absent_since: Option<Duration>,
     /// When to ask next.
     next: Duration,
     /// Periods between the last question and the next.
     wait: u32,
-    /// What was last reported in an event, so that it is reported on change only.
-    reported: Option<Report>,
-}
-
-/// Something worth one event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
-    /// A deletion was refused because the controls were not found.
-    Refused,
+    /// Whether the last confirmation was refused because the controls were not found.
+    refused: bool,
 }
 
 /// Questions of one pass.
@@ -81,8 +76,13 @@ pub(crate) enum Action {
     Untaint(Arc<NodeView>),
     /// Delete the Node object.
     Delete(Arc<NodeView>),
-    /// Tell that a deletion was refused.
-    Refuse(Arc<NodeView>),
+    /// A deletion was refused.
+    Refuse {
+        /// The node.
+        node: Arc<NodeView>,
+        /// Whether it is the first refusal in a row, worth an event.
+        first: bool,
+    },
 }
 
 /// What the cloud said about a node, as far as this controller cares.
@@ -144,7 +144,8 @@ impl Tracker {
     }
 
     fn track(&mut self, node: &NodeView, now: Duration) -> &mut Track {
-        let fresh = || Track { uid: node.uid.clone(), absent_since: None, next: now, wait: 1, reported: None };
+        let fresh =
+            || Track { uid: node.uid.clone(), since: now, absent_since: None, next: now, wait: 1, refused: false };
         let track = self.suspects.entry(node.name.clone()).or_insert_with(fresh);
         if track.uid != node.uid {
             // Deleted and registered again: what was known is about another machine.
@@ -191,37 +192,46 @@ impl Tracker {
         track.wait = 1;
         let since = match seen {
             Seen::Absent => *track.absent_since.get_or_insert(now),
-            Seen::Doubt => return None,
+            Seen::Doubt => {
+                // An outage may have made the first answer, too: everything starts over.
+                track.absent_since = None;
+                return None;
+            }
             Seen::Stopped | Seen::Running | Seen::Present => {
                 // The first answer was wrong, or the instance came back: everything starts over.
                 track.absent_since = None;
-                track.reported = None;
+                track.refused = false;
                 let taint = seen == Seen::Stopped && !node.has_shutdown_taint();
                 return taint.then(|| Action::Taint(node.clone()));
             }
         };
         let proved_for = now.saturating_sub(since);
-        if proved_for < period || is_too_young(node, wall) {
+        if proved_for < period || is_too_young(node, now.saturating_sub(track.since), wall) {
             return None;
         }
+        // Controls were initialised and are asked about by provider ID: they cannot vouch for a question by name.
+        let vouched_for = node.provider_id.is_some();
         match controls.verdict() {
-            ControlVerdict::Trusted => Some(Action::Delete(node.clone())),
-            ControlVerdict::NobodyToAsk => (proved_for >= LONG_PROOF).then(|| Action::Delete(node.clone())),
+            ControlVerdict::Trusted if vouched_for || proved_for >= LONG_PROOF => Some(Action::Delete(node.clone())),
+            ControlVerdict::NobodyToAsk if proved_for >= LONG_PROOF => Some(Action::Delete(node.clone())),
+            ControlVerdict::Trusted | ControlVerdict::NobodyToAsk => None,
             ControlVerdict::Distrusted => {
                 // What was "proved" was the wrong question; the proof starts over.
                 track.absent_since = Some(now);
-                let first = track.reported != Some(Report::Refused);
-                track.reported = Some(Report::Refused);
-                first.then(|| Action::Refuse(node.clone()))
+                let first = !std::mem::replace(&mut track.refused, true);
+                Some(Action::Refuse { node: node.clone(), first })
             }
         }
     }
 }
 
-/// A node that was never initialised may belong to an instance that the cloud does not show yet.
-fn is_too_young(node: &NodeView, wall: Timestamp) -> bool {
+/// A node that was never initialised may belong to an instance that the cloud does not show yet. Its age must hold by the
+/// wall clock and by what this controller has itself watched, because the wall clock may be wrong.
+fn is_too_young(node: &NodeView, watched: Duration, wall: Timestamp) -> bool {
     let age = wall.duration_since(node.created);
-    node.is_uninitialized() && age < SignedDuration::try_from(LONG_PROOF).unwrap_or(SignedDuration::MAX)
+    let limit = SignedDuration::try_from(LONG_PROOF).unwrap_or(SignedDuration::MAX);
+    let never_initialised = node.is_uninitialized() || node.provider_id.is_none();
+    never_initialised && (age < limit || watched < LONG_PROOF)
 }
 
 /// Answers about the control nodes of one batch.
@@ -261,17 +271,20 @@ impl Controls {
 /// Chooses up to [`MAX_CONTROLS`] Ready, initialised nodes of ours: those that share a zone with a suspect first, because a
 /// zone or cell may fail alone, and others than in the last pass where there are enough.
 pub(crate) fn choose_controls(ours: &[Arc<NodeView>], suspects: &[Arc<NodeView>], turn: usize) -> Vec<Arc<NodeView>> {
-    let zone = |node: &NodeView| node.labels.get(crate::k8s::well_known::LABEL_ZONE).map(str::to_owned);
     let zones: HashSet<_> = suspects.iter().filter_map(|n| zone(n)).collect();
-    let mut ready: Vec<_> = ours.iter().filter(|n| n.is_ready() && !n.is_uninitialized() && !n.deleting).collect();
-    ready.sort_by(|a, b| a.name.cmp(&b.name));
-    if ready.is_empty() {
-        return Vec::new();
+    let can_vouch = |n: &&Arc<NodeView>| n.is_ready() && !n.is_uninitialized() && !n.deleting;
+    let (mut near, mut far): (Vec<_>, Vec<_>) =
+        ours.iter().filter(can_vouch).partition(|node| zone(node).is_some_and(|z| zones.contains(z)));
+    for nodes in [&mut near, &mut far] {
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let start = turn.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
+        nodes.rotate_left(start);
     }
-    let start = turn.wrapping_mul(MAX_CONTROLS) % ready.len();
-    ready.rotate_left(start);
-    ready.sort_by_key(|node| !zone(node).is_some_and(|z| zones.contains(&z)));
-    ready.into_iter().take(MAX_CONTROLS).cloned().collect()
+    near.into_iter().chain(far).take(MAX_CONTROLS).cloned().collect()
+}
+
+fn zone(node: &NodeView) -> Option<&str> {
+    node.labels.get(crate::k8s::well_known::LABEL_ZONE)
 }
 
 #[cfg(test)]

@@ -15,8 +15,9 @@ fn secs(seconds: u64) -> Duration {
 }
 
 fn node(name: &str, ready: Option<ConditionStatus>) -> NodeView {
+    let provider_id = Some(Arc::from(format!("fake://{name}")));
     let ready = ready.map(|status| NodeCondition { status, reason: Arc::from("") });
-    NodeView { uid: name.into(), ready, ..NodeView::named(name) }
+    NodeView { uid: name.into(), ready, provider_id, ..NodeView::named(name) }
 }
 
 fn dead(name: &str) -> Arc<NodeView> {
@@ -100,9 +101,10 @@ fn two_answers_closer_than_a_period_are_no_proof() {
 fn bad_controls_delete_nothing_ever_and_are_reported_once() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
-    assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(5), wall()), Some(Action::Refuse(node.clone())));
+    let refusal = |first| Some(Action::Refuse { node: node.clone(), first });
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(5), wall()), refusal(true));
     for second in (10..10_000).step_by(5) {
-        assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(second), wall()), None);
+        assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(second), wall()), refusal(false));
     }
     assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(9_999), wall()), None, "the proof starts over");
     assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(10_000), wall()), Some(Action::Delete(node)));
@@ -165,9 +167,32 @@ fn a_node_that_was_never_initialised_must_be_five_minutes_old() {
         })
     };
     let node = young(299);
-    assert_eq!(suspicious(&node).confirm(&node, Seen::Absent, &GOOD, secs(5), wall()), None);
+    assert_eq!(suspicious(&node).confirm(&node, Seen::Absent, &GOOD, secs(300), wall()), None, "by its time stamp");
     let node = young(300);
-    assert_eq!(suspicious(&node).confirm(&node, Seen::Absent, &GOOD, secs(5), wall()), Some(Action::Delete(node)));
+    assert_eq!(suspicious(&node).confirm(&node, Seen::Absent, &GOOD, secs(299), wall()), None, "by what was watched");
+    assert_eq!(suspicious(&node).confirm(&node, Seen::Absent, &GOOD, secs(300), wall()), Some(Action::Delete(node)));
+}
+
+#[test]
+fn a_node_without_provider_id_needs_the_long_proof_because_controls_cannot_vouch_for_its_name() {
+    let node = Arc::new(NodeView { provider_id: None, ..(*dead("n")).clone() });
+    let mut tracker = suspicious(&node);
+    for second in (5..300).step_by(5) {
+        assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(second), wall()), None, "{second}");
+    }
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(300), wall()), Some(Action::Delete(node)));
+}
+
+#[test]
+fn doubt_in_between_restarts_the_proof() {
+    let node = dead("n");
+    let mut tracker = suspicious(&node);
+    assert_eq!(tracker.confirm(&node, Seen::Doubt, &GOOD, secs(5), wall()), None);
+    let (questions, _) = tracker.questions(&[node.clone()], secs(10));
+    assert_eq!(questions, Questions { ordinary: vec![node.clone()], confirm: vec![] });
+    assert_eq!(tracker.ordinary(&node, Seen::Absent, secs(10)), None);
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &NONE, secs(300), wall()), None, "the long proof began at 10");
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &NONE, secs(310), wall()), Some(Action::Delete(node)));
 }
 
 #[test]
@@ -243,7 +268,6 @@ proptest! {
             };
             match seen {
                 Seen::Absent => { absent_since.get_or_insert(now); }
-                Seen::Doubt => {}
                 _ => absent_since = None,
             }
             if matches!(action, Some(Action::Delete(_))) {

@@ -3,7 +3,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::{Target, status::Status};
-use crate::runtime::gate::NotLeader;
+use crate::{provider::MAX_RETRY_AFTER, runtime::gate::NotLeader};
 
 /// A request to the API server that did not succeed.
 ///
@@ -99,7 +99,7 @@ impl ApiError {
         retry_after: Option<Duration>,
         json_patch: bool,
     ) -> Self {
-        let retry_after = retry_after.or(status.retry_after);
+        let retry_after = retry_after.or(status.retry_after).map(|after| after.min(MAX_RETRY_AFTER));
         let kind = classify(code, &status, json_patch);
         let details = Details {
             target,

@@ -45,7 +45,7 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-/// `meta/v1` DeleteOptions with the one precondition that is used.
+/// `meta/v1` DeleteOptions with preconditions.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeleteOptions<'a> {
@@ -55,8 +55,10 @@ struct DeleteOptions<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Preconditions<'a> {
     uid: &'a str,
+    resource_version: &'a str,
 }
 
 impl ApiClient {
@@ -88,13 +90,18 @@ impl ApiClient {
         decoder.object(response.encoding, &response.body).map_err(|e| response.undecodable(e))
     }
 
-    /// Deletes the Node with this name if it still has this UID. RBAC: `delete` on `nodes`.
+    /// Deletes the Node with this name if it still has this UID and is still in this version. RBAC: `delete` on `nodes`.
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node;
-    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another UID.
-    pub async fn delete_node(&self, name: &str, uid: &str) -> Result<(), ApiError> {
-        let options = DeleteOptions { api_version: "v1", kind: "DeleteOptions", preconditions: Preconditions { uid } };
+    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another
+    /// UID, or changed since it was read.
+    pub async fn delete_node(&self, name: &str, uid: &str, resource_version: &str) -> Result<(), ApiError> {
+        let options = DeleteOptions {
+            api_version: "v1",
+            kind: "DeleteOptions",
+            preconditions: Preconditions { uid, resource_version },
+        };
         self.send(ApiRequest::delete(node_path(name)).json(&options)?).await?;
         Ok(())
     }

@@ -62,6 +62,13 @@ pub enum PatchOp {
     },
 }
 
+impl PatchOp {
+    /// Makes a test that the text at the path is this one.
+    pub fn test(path: impl Into<String>, value: &str) -> Self {
+        Self::Test { path: path.into(), value: Value::from(value) }
+    }
+}
+
 /// Escapes one segment of a JSON Pointer: label and annotation keys contain `/`.
 pub fn escape_pointer(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")

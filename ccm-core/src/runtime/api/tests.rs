@@ -40,12 +40,14 @@ async fn a_node_is_read_patched_and_deleted() {
         assert_eq!((patched.uid.as_str(), patched.deleting), ("u1", false));
         assert_ne!(patched.resource_version, *node.resource_version);
         assert_eq!(patched.labels["x"], "1");
-        client.patch_node("a", Subresource::Status, &test_uid("u1")).await.unwrap();
+        let seen = client.patch_node("a", Subresource::Status, &test_uid("u1")).await.unwrap().resource_version;
 
-        let error = client.delete_node("a", "u2").await.unwrap_err();
-        assert_eq!(error.kind, ApiErrorKind::Conflict);
-        client.delete_node("a", "u1").await.unwrap();
-        let error = client.delete_node("a", "u1").await.unwrap_err();
+        for (uid, version) in [("u2", &*seen), ("u1", &*node.resource_version)] {
+            let error = client.delete_node("a", uid, version).await.unwrap_err();
+            assert_eq!(error.kind, ApiErrorKind::Conflict, "{uid} {version}");
+        }
+        client.delete_node("a", "u1", &seen).await.unwrap();
+        let error = client.delete_node("a", "u1", &seen).await.unwrap_err();
         assert_eq!((error.kind(), error.code()), (&ApiErrorKind::NotFound, Some(404)));
         let log = server.requests();
         assert!(
@@ -69,7 +71,7 @@ async fn a_closed_gate_lets_nothing_but_reads_out() {
     let (client, _) = server.client_with(gate, |_| {});
     let attempts = [
         client.patch_node("a", Subresource::Status, &labels("1")).await.map(|_| ()),
-        client.delete_node("a", "u1").await,
+        client.delete_node("a", "u1", "1").await,
         client.create("/api/v1/namespaces/default/events", &json!({})).await.map(|_| ()),
         client.send(ApiRequest::update("/api/v1/nodes/a", &json!({})).unwrap()).await.map(|_| ()),
     ];

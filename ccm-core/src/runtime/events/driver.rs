@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Longest time for one request. The client's own limit, if any, may be shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time that is spent on queued events after the process was asked to stop.
-const FLUSH: Duration = Duration::from_secs(2);
+const FLUSH: Duration = Duration::from_millis(800);
 
 /// Writes what an [`EventRecorder`](super::EventRecorder) takes in. To be run as a task of its own.
 pub struct EventDriver {
@@ -57,21 +57,31 @@ enum Failure {
 }
 
 impl EventDriver {
-    /// Writes events until `stop` is cancelled, and then what is still queued, without retries, for at most 2 s.
+    /// Writes events until `stop` is cancelled, and then what is still queued, without retries, for at most 0.8 s.
     /// Returns early only when every recorder is gone.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut correlator = Correlator::new();
-        while let Some(Some(occurrence)) = stop.run_until_cancelled(self.queue.recv()).await {
-            self.handle(&mut correlator, occurrence, &stop).await;
-        }
-        self.queue.close();
-        let flush = async {
-            while let Some(occurrence) = self.queue.recv().await {
+        // Taken out so that what is left can be counted at the end.
+        let mut queue = std::mem::replace(&mut self.queue, mpsc::channel(1).1);
+        let write_all = async {
+            let mut correlator = Correlator::new();
+            while let Some(occurrence) = queue.recv().await {
                 self.handle(&mut correlator, occurrence, &stop).await;
             }
         };
-        if timeout(FLUSH, flush).await.is_err() {
-            tracing::warn!(component = self.component, "queued events were not written before the end");
+        let time_is_up = async {
+            stop.cancelled().await;
+            sleep(FLUSH).await;
+        };
+        tokio::select! {
+            () = write_all => {}
+            () = time_is_up => {}
+        }
+        if !queue.is_empty() {
+            tracing::warn!(
+                component = self.component,
+                left = queue.len(),
+                "queued events were not written before the end"
+            );
         }
     }
 

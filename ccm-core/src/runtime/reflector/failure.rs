@@ -1,7 +1,10 @@
-use std::{error::Error, fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use super::{decode::DecodeError, frames::StreamError};
-use crate::runtime::api::{ApiError, ApiErrorKind};
+use crate::{
+    error::chain,
+    runtime::api::{ApiError, ApiErrorKind},
+};
 
 /// Why a list or watch did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -83,16 +86,4 @@ impl Failure {
             tracing::warn!(resource, error, ?wait, "cannot follow a resource; trying again");
         }
     }
-}
-
-/// Returns an error and its causes in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ": {cause}");
-        next = cause.source();
-    }
-    text
 }

@@ -38,13 +38,9 @@ use tokio_util::sync::CancellationToken;
 pub use decode::{DecodeError, Decoder, Watched};
 pub use metrics::CacheMetrics;
 
-use self::{
-    backoff::Backoff,
-    failure::{Failure, chain},
-    frames::Frames,
-    newest::Newest,
-};
+use self::{backoff::Backoff, failure::Failure, frames::Frames, newest::Newest};
 use super::{api::ApiClient, cache::Cache};
+use crate::error::chain;
 
 /// How a [`Reflector`] behaves.
 #[derive(Clone, Debug)]

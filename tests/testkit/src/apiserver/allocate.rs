@@ -88,6 +88,7 @@ impl Allocations {
         if ips.is_empty() && !single.is_empty() {
             ips.push(single);
         }
+        self.check_policy(service, errors);
         let families = self.families(service, &ips);
         for (at, family) in families.iter().enumerate() {
             let field = format!("spec.clusterIPs[{at}]");
@@ -107,6 +108,13 @@ impl Allocations {
             service["spec"]["clusterIP"] = json!(first);
             service["spec"]["clusterIPs"] = json!(ips);
             service["spec"]["ipFamilies"] = json!(families);
+        }
+    }
+
+    fn check_policy(&self, service: &Value, errors: &mut Vec<FieldError>) {
+        if text(service, "ipFamilyPolicy") == "RequireDualStack" && !self.is_dual_stack() {
+            let why = "this cluster is not configured for dual-stack services";
+            errors.push(FieldError::invalid("spec.ipFamilyPolicy", "\"RequireDualStack\"", why));
         }
     }
 
@@ -139,15 +147,15 @@ impl Allocations {
         let shown = format!("[\"{ip}\"]");
         let field_list = field.split('[').next().unwrap_or(field);
         let Ok(address) = ip.parse::<IpAddr>() else {
-            errors.push(FieldError::invalid(field, &format!("\"{ip}\""), "must be a valid IP address"));
+            errors.push(FieldError::invalid(
+                field,
+                &format!("\"{ip}\""),
+                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            ));
             return;
         };
         if !self.ranges.iter().any(|r| r.contains(&address)) {
-            let ranges: Vec<_> = self.ranges.iter().map(ToString::to_string).collect();
-            let why = format!(
-                "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}",
-                ranges.join(", ")
-            );
+            let why = format!("failed to allocate IP {ip}: the provided network does not match the current range");
             errors.push(FieldError::invalid(field_list, &shown, &why));
         } else if self.ips.get(&address).is_some_and(|o| o != mine) {
             let why = format!("failed to allocate IP {ip}: provided IP is already allocated");
@@ -229,6 +237,73 @@ fn free_port(taken: &BTreeSet<u16>) -> Option<u16> {
     let highest = taken.last().copied().unwrap_or(NODE_PORTS.start() - 1);
     let after = (highest.max(NODE_PORTS.start() - 1) + 1..=*NODE_PORTS.end()).next();
     after.or_else(|| NODE_PORTS.clone().find(|p| !taken.contains(p)))
+}
+
+/// Takes over from `before` what a client may leave out of an update: addresses, node ports by port name, and the
+/// health check port; and lets a changed `clusterIP` change the list.
+pub(crate) fn carry(before: &Value, service: &mut Value) {
+    let has_ip = |v: &Value| text(v, "type") != "ExternalName";
+    if has_ip(before) && has_ip(service) {
+        carry_ips(before, service);
+    }
+    let takes_ports = |v: &Value| matches!(text(v, "type"), "NodePort" | "LoadBalancer");
+    if takes_ports(before) && takes_ports(service) {
+        carry_ports(before, service);
+    }
+    let checks = |v: &Value| text(v, "type") == "LoadBalancer" && text(v, "externalTrafficPolicy") == "Local";
+    let unset = |v: &Value| v["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0;
+    if checks(before) && checks(service) && unset(service) && !unset(before) {
+        service["spec"]["healthCheckNodePort"] = before["spec"]["healthCheckNodePort"].clone();
+    }
+}
+
+/// Takes over the families a client left out of an update, before defaulting would choose them anew.
+pub(crate) fn carry_families(before: &Value, service: &mut Value) {
+    if text(before, "type") == "ExternalName" || text(service, "type") == "ExternalName" {
+        return;
+    }
+    for field in ["ipFamilies", "ipFamilyPolicy"] {
+        let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        if !spec.contains_key(field) && !before["spec"][field].is_null() {
+            spec.insert(field.into(), before["spec"][field].clone());
+        }
+    }
+}
+
+fn carry_ips(before: &Value, service: &mut Value) {
+    if text(service, "clusterIP").is_empty() {
+        service["spec"]["clusterIP"] = before["spec"]["clusterIP"].clone();
+    }
+    let list_kept = service["spec"]["clusterIPs"] == before["spec"]["clusterIPs"];
+    let none = service["spec"]["clusterIPs"].as_array().is_none_or(Vec::is_empty);
+    let same = service["spec"]["clusterIP"] == before["spec"]["clusterIP"];
+    if none && same {
+        service["spec"]["clusterIPs"] = before["spec"]["clusterIPs"].clone();
+    } else if list_kept && !same {
+        let changed = service["spec"]["clusterIP"].clone();
+        let list = service.pointer_mut("/spec/clusterIPs").and_then(Value::as_array_mut);
+        if let Some(first) = list.and_then(|l| l.first_mut()) {
+            *first = changed;
+        }
+    }
+}
+
+fn carry_ports(before: &Value, service: &mut Value) {
+    let ports = |v: &Value| -> Vec<(String, u64)> {
+        let list = v["spec"]["ports"].as_array().into_iter().flatten();
+        let name = |p: &Value| p["name"].as_str().unwrap_or_default().to_owned();
+        list.map(|p| (name(p), p["nodePort"].as_u64().unwrap_or(0))).collect()
+    };
+    let old = ports(before);
+    let mut used: BTreeSet<u64> = ports(service).into_iter().map(|(_, p)| p).collect();
+    let list = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
+    for port in list.into_iter().flatten() {
+        let name = port["name"].as_str().unwrap_or_default().to_owned();
+        let held = old.iter().find(|(n, _)| *n == name).map_or(0, |(_, p)| *p);
+        if port["nodePort"].as_u64().unwrap_or(0) == 0 && held != 0 && used.insert(held) {
+            port["nodePort"] = json!(held);
+        }
+    }
 }
 
 fn check_port(port: u16, field: &str, taken: &BTreeSet<u16>, errors: &mut Vec<FieldError>) {

@@ -30,7 +30,15 @@ pub(crate) fn is_converted(def: &ResourceDef) -> bool {
 
 /// From the stored form to the one `def` shows.
 pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
-    if is_converted(def) { rename(def, object, |(core, new)| (core, new)) } else { object }
+    if !is_converted(def) {
+        return object;
+    }
+    let mut shown = rename(def, object, |(core, new)| (core, new));
+    if let Some(map) = shown.as_object_mut() {
+        // Shown empty in the core group, left out here.
+        map.retain(|key, value| !(key.starts_with("reporting") && *value == ""));
+    }
+    shown
 }
 
 /// From the form `def` shows to the stored one.

@@ -231,7 +231,8 @@ fn aggregated_version(group: &str, version: &str, resources: &[ResourceDef]) -> 
 fn aggregated_resource(def: &ResourceDef) -> Value {
     let mut entry = json!({
         "resource": def.plural,
-        "responseKind": {"group": def.group, "version": def.version, "kind": def.kind},
+        // The group and version are those of the surrounding entry unless they are given.
+        "responseKind": {"group": "", "version": "", "kind": def.kind},
         "scope": if def.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": def.singular,
         "verbs": def.verbs,
@@ -246,7 +247,7 @@ fn aggregated_resource(def: &ResourceDef) -> Value {
         .subresources
         .iter()
         .map(|sub| {
-            let (group, version, kind) = sub.body.unwrap_or((def.group, def.version, def.kind));
+            let (group, version, kind) = sub.body.unwrap_or(("", "", def.kind));
             json!({
                 "subresource": sub.name,
                 "responseKind": {"group": group, "version": version, "kind": kind},

@@ -93,7 +93,7 @@ impl ApiServer {
     fn answer(&self, call: &mut Call) -> Result<Response<Body>, ApiError> {
         call.user = self.authenticate(&call.parts)?;
         self.users().authorize(&call.user, &Attributes::of(&call.info))?;
-        if call.info.is_resource() { self.serve_resource(call) } else { Self::serve_path(call) }
+        if call.info.is_resource() { self.serve_resource(call) } else { Ok(Self::serve_path(call)) }
     }
 
     fn authenticate(&self, parts: &Parts) -> Result<User, ApiError> {
@@ -110,24 +110,26 @@ impl ApiServer {
         })
     }
 
-    fn serve_path(call: &Call) -> Result<Response<Body>, ApiError> {
+    fn serve_path(call: &Call) -> Response<Body> {
         let path = call.info.path.as_str();
         if matches!(path, "/healthz" | "/livez" | "/readyz") {
-            return Ok(plain(StatusCode::OK, "ok"));
+            return plain(StatusCode::OK, "ok");
         }
         let accept = call.header(&header::ACCEPT);
         let accept = (!accept.is_empty()).then_some(accept);
         match discovery::respond(path, accept, resources::all()) {
-            Some((code, content_type, body)) => Ok(whole(code, content_type, Bytes::from(body))),
-            None => Err(ApiError::no_such_path()),
+            Some((code, content_type, body)) => whole(code, content_type, Bytes::from(body)),
+            None => nothing_here(),
         }
     }
 
     fn serve_resource(&self, call: &Call) -> Result<Response<Body>, ApiError> {
         let info = &call.info;
         let Some(def) = info.def else {
-            // The real server says this in plain text, as for any path nobody serves.
-            return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n"));
+            if resources::all().iter().any(|d| d.group == info.group) {
+                return Err(ApiError::no_such_path());
+            }
+            return Ok(nothing_here());
         };
         let verbs = if info.subresource.is_empty() {
             def.verbs
@@ -145,10 +147,18 @@ impl ApiServer {
             return Err(ApiError::method_not_allowed());
         }
         if def.namespaced && info.namespace.is_empty() && !matches!(info.verb.as_str(), "list" | "watch") {
+            return Err(if named { ApiError::no_such_path() } else { ApiError::method_not_allowed() });
+        }
+        if !def.namespaced && !info.namespace.is_empty() {
             return Err(ApiError::no_such_path());
         }
         self.serve_verb(def, call)
     }
+}
+
+/// What the real server's outermost handler says of a path that nobody serves.
+fn nothing_here() -> Response<Body> {
+    plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 fn operation(info: &RequestInfo) -> Operation {

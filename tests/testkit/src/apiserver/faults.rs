@@ -208,7 +208,7 @@ impl Faults {
     /// Makes matching open watches tell everything after `version` again, old states first, as a server does that went
     /// back in time. Returns how many.
     pub fn rewind_watches(&self, matching: &Match, version: u64) -> usize {
-        self.shared.watches.tell(matching, |s| s.rewind = Some(version))
+        self.shared.watches.tell(matching, |s| s.rewind = Some((s.rewind.map_or(0, |(n, _)| n + 1), version)))
     }
 
     /// How many matching watches are open.
@@ -256,14 +256,15 @@ struct WatchState {
     closed: bool,
     aborted: bool,
     frozen: bool,
-    rewind: Option<u64>,
+    /// Number of the rewind and the version to go back to.
+    rewind: Option<(u64, u64)>,
 }
 
 /// What the script does to one open watch.
 #[derive(Debug)]
 pub(crate) struct WatchFate {
     state: signal::Receiver<WatchState>,
-    rewound: Option<u64>,
+    rewound: Option<(u64, u64)>,
 }
 
 impl Watches {
@@ -329,7 +330,7 @@ impl WatchFate {
             return None;
         }
         self.rewound = rewind;
-        rewind
+        rewind.map(|(_, version)| version)
     }
 
     /// Resolves when the script did something to this watch.

@@ -22,11 +22,13 @@ mod clock;
 mod convert;
 mod dispatch;
 mod faults;
+mod json_op;
 mod log;
 mod namespaces;
 mod negotiate;
 mod object;
 mod patch;
+mod protobuf;
 mod prune;
 mod read;
 mod request;
@@ -94,6 +96,9 @@ pub struct Options {
     pub streaming_lists: bool,
     /// Ranges of cluster IPs, primary family first. Default `10.96.0.0/16`.
     pub service_ranges: Vec<IpNet>,
+    /// Whether new nodes get the taint `node.kubernetes.io/not-ready:NoSchedule`, as the real server's admission gives
+    /// them; the kube-controller-manager takes it off. Default true.
+    pub taint_new_nodes: bool,
     /// Requests kept in the log. Default 20,000.
     pub log_limit: usize,
 }
@@ -106,6 +111,7 @@ impl Default for Options {
             watch_timeout: Duration::from_mins(40),
             streaming_lists: true,
             service_ranges: vec![IpNet::new_assert([10, 96, 0, 0].into(), 16)],
+            taint_new_nodes: true,
             log_limit: 20_000,
         }
     }
@@ -129,7 +135,7 @@ struct Shared {
 }
 
 impl ApiServer {
-    /// A server with the namespaces of a fresh cluster and nothing else.
+    /// A server with the namespaces and the one service of a fresh cluster.
     pub fn new(options: Options) -> Self {
         let allocations = allocate::Allocations::new(options.service_ranges.clone());
         let store = Arc::new(Store::new(options.history_limit, allocations));

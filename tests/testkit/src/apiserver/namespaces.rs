@@ -44,17 +44,27 @@ pub(crate) fn prepare(object: &mut Value) {
     }
 }
 
-pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>) -> Deleted {
+/// Namespaces that admission keeps from being deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Marks a namespace and empties it.
+///
+/// # Errors
+/// 403 for those every cluster needs.
+pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>) -> Result<Deleted, ApiError> {
+    if IMMORTAL.contains(&cx.name) {
+        return Err(ApiError::forbidden("", "namespaces", cx.name, "this namespace may not be deleted"));
+    }
     let mut object = old.value();
     if is_deleting(&object) || cx.dry_run {
-        return Deleted::Marked(old.clone());
+        return Ok(Deleted::Marked(old.clone()));
     }
     mark_deleted(&mut object, cx.clock);
     object["status"]["phase"] = json!("Terminating");
     let marked = tx.put(def(), object);
     empty(tx, cx);
     finish_if_empty(tx, cx.name);
-    Deleted::Marked(marked)
+    Ok(Deleted::Marked(marked))
 }
 
 fn empty(tx: &mut Transaction<'_>, cx: Context<'_>) {

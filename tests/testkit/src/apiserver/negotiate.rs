@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::clock::Clock;
 use super::convert;
+use super::defaulting;
 use super::object::Object;
 use super::request::RequestInfo;
 use super::resources::ResourceDef;
@@ -36,7 +37,8 @@ pub(crate) fn choose(accept: &str, info: &RequestInfo) -> Result<Form, ApiError>
     let mut clauses: Vec<(f32, &str)> = accept.split(',').map(|c| (quality(c), c.trim())).collect();
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let form = clauses.into_iter().find_map(|(_, clause)| form(clause));
-    match form.ok_or_else(|| ApiError::not_acceptable(PRODUCED))? {
+    let conversion = accept.split(',').any(|clause| parameter(clause, "as").is_some());
+    match form.ok_or_else(|| ApiError::not_acceptable(PRODUCED, conversion))? {
         Form::Table(_) => {
             IncludeObject::parse(info.query("includeObject")).map(Form::Table).map_err(ApiError::bad_request)
         }
@@ -90,7 +92,7 @@ impl Encoder {
     pub(crate) fn object(&self, object: &Object) -> Bytes {
         match self.form {
             Form::Full if convert::is_converted(self.def) => Bytes::from(self.value(object).to_string()),
-            Form::Full => object.json().clone(),
+            Form::Full => object.json(),
             Form::Metadata => Bytes::from(partial(&object.value(), "PartialObjectMetadata").to_string()),
             Form::Table(include) => Bytes::from(self.table(&[self.value(object)], include).to_string()),
         }
@@ -116,11 +118,19 @@ impl Encoder {
 
     /// A BOOKMARK event.
     pub(crate) fn bookmark(&mut self, version: u64, annotations: Value) -> Bytes {
-        let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": version.to_string()});
         if !annotations.is_null() {
             metadata["annotations"] = annotations;
         }
-        let object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
+        let mut object = json!({"kind": self.def.kind, "apiVersion": self.def.api_version(), "metadata": metadata});
+        // What the type cannot leave out is there even in a bookmark.
+        match self.def.kind {
+            "Service" => {
+                object["spec"] = json!({});
+                object["status"] = json!({"loadBalancer": {}});
+            }
+            _ => defaulting::default(self.def, &mut object),
+        }
         let object = match self.form {
             Form::Full => object,
             Form::Metadata => partial(&object, "PartialObjectMetadata"),
@@ -166,7 +176,10 @@ impl Encoder {
             if at > 0 {
                 out.put_u8(b',');
             }
-            out.put(self.object(object));
+            match self.form {
+                Form::Full if !convert::is_converted(self.def) => out.put(object.item().clone()),
+                _ => out.put(self.object(object)),
+            }
         }
         out.put_slice(b"]}");
         out.freeze()

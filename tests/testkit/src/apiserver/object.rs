@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 
 use super::resources::ResourceDef;
@@ -24,38 +24,59 @@ pub struct Object {
     pub labels: BTreeMap<String, String>,
     /// Values of the selectable fields of this resource, for field selectors.
     pub fields: Vec<(&'static str, String)>,
-    json: Bytes,
+    /// `{"kind":…,"apiVersion":…,`: what a list leaves out of its items.
+    head: String,
+    /// All but kind and version, as one JSON object.
+    body: Bytes,
 }
 
 impl Object {
     /// Takes over `value`, whose metadata must be complete but for the version, which is written here.
     pub(crate) fn new(def: &ResourceDef, mut value: Value, version: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(version.to_string());
+        Self::of(def, value, version)
+    }
+
+    /// What a dry run answers: a new object has no version.
+    pub(crate) fn unwritten(def: &ResourceDef, value: Value) -> Self {
+        let version = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
+        Self::of(def, value, version)
+    }
+
+    fn of(def: &ResourceDef, mut value: Value, version: u64) -> Self {
         let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let labels = value["metadata"]["labels"]
             .as_object()
             .map(|m| m.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect())
             .unwrap_or_default();
-        Self {
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
-            uid: text("/metadata/uid"),
-            version,
-            labels,
-            fields: selectable(def).iter().map(|(label, pointer)| (*label, field_text(&value, pointer))).collect(),
-            json: Bytes::from(value.to_string()),
+        let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", def.kind, def.api_version());
+        let fields = selectable(def).iter().map(|(label, pointer)| (*label, field_text(&value, pointer))).collect();
+        let (namespace, name, uid) = (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/uid"));
+        if let Some(map) = value.as_object_mut() {
+            map.remove("kind");
+            map.remove("apiVersion");
         }
+        Self { namespace, name, uid, version, labels, fields, head, body: Bytes::from(value.to_string()) }
+    }
+
+    /// The JSON text without kind and version, as it stands in a list.
+    pub fn item(&self) -> &Bytes {
+        &self.body
     }
 
     /// The JSON text.
-    pub fn json(&self) -> &Bytes {
-        &self.json
+    pub fn json(&self) -> Bytes {
+        // The body is a JSON object with at least its metadata, so a member follows the brace.
+        let mut text = BytesMut::with_capacity(self.head.len() + self.body.len());
+        text.extend_from_slice(self.head.as_bytes());
+        text.extend_from_slice(self.body.get(1..).unwrap_or_default());
+        text.freeze()
     }
 
     /// The parsed object.
     pub fn value(&self) -> Value {
         // The text was printed from a `Value` above.
-        serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+        serde_json::from_slice(&self.json()).unwrap_or(Value::Null)
     }
 }
 

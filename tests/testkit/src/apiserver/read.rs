@@ -38,21 +38,28 @@ pub(crate) fn selector(def: &ResourceDef, info: &RequestInfo) -> Result<Selector
 /// A resource version from the query; absent and empty are `None`.
 ///
 /// # Errors
-/// 400 when it is no number.
+/// 400 when it is no number; on a watch the real server says 500.
 pub(crate) fn version(info: &RequestInfo) -> Result<Option<u64>, ApiError> {
     let Some(text) = info.query("resourceVersion") else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {
-        ApiError::invalid(
-            "",
-            "",
-            "",
-            &[FieldError::invalid(
-                "resourceVersion",
-                &format!("\"{text}\""),
-                &format!("strconv.ParseUint: parsing \"{text}\": invalid syntax"),
-            )],
-        )
+        let why = format!(
+            "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        );
+        if info.verb == "watch" {
+            ApiError::unclassified(&why)
+        } else {
+            ApiError::bad_request(format!("invalid resource version: {why}"))
+        }
     })
+}
+
+/// A whole number from the query; absent is 0.
+///
+/// # Errors
+/// 400 when it is no number.
+pub(crate) fn number(info: &RequestInfo, key: &str) -> Result<u64, ApiError> {
+    let Some(text) = info.query(key) else { return Ok(0) };
+    text.parse().map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")))
 }
 
 /// One page of the list a request asks for. `stale` answers as a server that lags would.
@@ -68,7 +75,7 @@ pub(crate) fn list(
     validate_options(info)?;
     let selector = selector(def, info)?;
     let wanted = version(info)?;
-    let limit = info.query("limit").map_or(Ok(0), str::parse).map_err(|_| ApiError::bad_request("invalid limit"))?;
+    let limit = usize::try_from(number(info, "limit")?).unwrap_or(usize::MAX);
     let (objects, at, start) = if let Some(token) = info.query("continue") {
         continued(store, def, info, token)?
     } else if let Some(at) = stale {
@@ -161,7 +168,7 @@ fn encode_token(version: i64, (namespace, name): &ObjectKey) -> String {
 }
 
 fn decode_token(token: &str) -> Result<(i64, ObjectKey), ApiError> {
-    let invalid = || ApiError::bad_request("continue key is not valid");
+    let invalid = || ApiError::bad_request("invalid continue token: continue key is not valid");
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     let version = value["rv"].as_i64().filter(|v| *v != 0).ok_or_else(invalid)?;

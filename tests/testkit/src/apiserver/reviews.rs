@@ -16,7 +16,12 @@ const TOKEN_SECONDS: u64 = 3600;
 /// Shortest and longest lifetime that may be asked for.
 const TOKEN_RANGE: std::ops::RangeInclusive<u64> = 600..=(1 << 32);
 
+/// Whom tokens are for when nobody says.
+const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
+
 /// Answers a review.
+///
+/// Where the real server leaves the kind out of a refusal, so does this.
 ///
 /// # Errors
 /// 422 for a review that asks nothing.
@@ -27,6 +32,9 @@ pub(crate) fn review(server: &ApiServer, def: &ResourceDef, user: &User, mut bod
         body["metadata"] = json!({});
     }
     let status = match def.plural {
+        "tokenreviews" if text(&body["spec"], "token").is_empty() => {
+            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        }
         "tokenreviews" => token(server, &body["spec"]),
         "selfsubjectaccessreviews" => access(server, def, user, &body["spec"])?,
         _ => {
@@ -51,15 +59,11 @@ pub(crate) fn review(server: &ApiServer, def: &ResourceDef, user: &User, mut bod
 fn token(server: &ApiServer, spec: &Value) -> Value {
     match server.users().authenticate(&text(spec, "token"), server.clock().now()) {
         Some(user) => {
-            let audiences = if spec["audiences"].is_array() {
-                spec["audiences"].clone()
-            } else {
-                json!(["https://kubernetes.default.svc.cluster.local"])
-            };
+            let audiences = if spec["audiences"].is_array() { spec["audiences"].clone() } else { json!([AUDIENCE]) };
             json!({"authenticated": true, "audiences": audiences,
                 "user": {"username": user.name, "uid": user.uid, "groups": user.groups}})
         }
-        None => json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     }
 }
 
@@ -69,7 +73,7 @@ fn access(server: &ApiServer, def: &ResourceDef, user: &User, spec: &Value) -> R
     if resource.is_object() == path.is_object() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         let error = FieldError::invalid("spec.resourceAttributes", "null", why);
-        return Err(ApiError::invalid(def.group, def.kind, "", &[error]));
+        return Err(ApiError::invalid(def.group, "", "", &[error]));
     }
     let wanted = if resource.is_object() {
         let part = |key: &str| text(resource, key);
@@ -114,6 +118,12 @@ pub(crate) fn issue_token(
     let token = format!("embedded-{}", uuid::Uuid::new_v4());
     let user = User { uid: account.uid.clone(), ..User::service_account(&info.namespace, &info.name) };
     server.users().add_until(&token, user, expires);
+    if body["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
+        body["spec"]["audiences"] = json!([AUDIENCE]);
+    }
+    if body["spec"].get("boundObjectRef").is_none() {
+        body["spec"]["boundObjectRef"] = Value::Null;
+    }
     body["kind"] = json!("TokenRequest");
     body["apiVersion"] = json!("authentication.k8s.io/v1");
     body["metadata"] =

@@ -93,37 +93,55 @@ fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiErr
     let known = ["metadata.name", "metadata.namespace"].contains(&field)
         || selectable(def).iter().any(|(label, _)| *label == field);
     if !known {
-        return Err(ApiError::bad_request(format!("field label not supported: {field}")));
+        // The core group says it in its own words.
+        let why = match def.group {
+            "" | "events.k8s.io" => format!("field label not supported: {field}"),
+            _ => {
+                format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+        };
+        return Err(ApiError::bad_request(why));
     }
     // `\,`, `\=` and `\\` are the escapes of field values; names never need them.
     Ok(FieldRequirement { field: field.into(), value: value.replace('\\', ""), negated })
 }
 
 fn parse_requirement(part: &str) -> Result<Requirement, ApiError> {
-    let malformed =
-        || ApiError::bad_request(format!("unable to parse requirement: found '{part}', expected: identifier"));
-    if let Some(key) = part.strip_prefix('!') {
-        return Ok(Requirement::Absent(checked_key(key.trim()).ok_or_else(malformed)?));
+    let malformed = |found: &str, expected: &str| {
+        ApiError::bad_request(format!("unable to parse requirement: found '{found}', expected: {expected}"))
+    };
+    let key = |text: &str| checked_key(text.trim()).ok_or_else(|| malformed(text.trim(), "identifier"));
+    if let Some(absent) = part.strip_prefix('!') {
+        return Ok(Requirement::Absent(key(absent)?));
     }
     if let Some((head, values)) = part.split_once('(') {
-        let values = values.strip_suffix(')').ok_or_else(malformed)?;
+        let values = values.strip_suffix(')').ok_or_else(|| malformed("", "',' or ')'"))?;
         let values = values.split(',').map(|v| v.trim().to_owned()).collect();
-        let (key, operator) = head.trim().rsplit_once(char::is_whitespace).ok_or_else(malformed)?;
-        let key = checked_key(key.trim()).ok_or_else(malformed)?;
+        let (name, operator) = head.trim().rsplit_once(char::is_whitespace).unwrap_or((head, ""));
         return match operator {
-            "in" => Ok(Requirement::In(key, values)),
-            "notin" => Ok(Requirement::NotIn(key, values)),
-            _ => Err(malformed()),
+            "in" => Ok(Requirement::In(key(name)?, values)),
+            "notin" => Ok(Requirement::NotIn(key(name)?, values)),
+            other => Err(malformed(other, OPERATORS)),
         };
     }
-    if let Some((key, value)) = part.split_once("!=") {
-        return Ok(Requirement::NotIn(checked_key(key.trim()).ok_or_else(malformed)?, vec![value.trim().into()]));
+    let value = |text: &str| match text.trim() {
+        "" => Ok(String::new()),
+        text => key(text.strip_prefix('=').map_or(text, |_| "=")),
+    };
+    if let Some((name, text)) = part.split_once("!=") {
+        return Ok(Requirement::NotIn(key(name)?, vec![value(text)?]));
     }
-    if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-        return Ok(Requirement::In(checked_key(key.trim()).ok_or_else(malformed)?, vec![value.trim().into()]));
+    if let Some((name, text)) = part.split_once("==").or_else(|| part.split_once('=')) {
+        return Ok(Requirement::In(key(name)?, vec![value(text)?]));
     }
-    Ok(Requirement::Exists(checked_key(part).ok_or_else(malformed)?))
+    match part.split_once(char::is_whitespace) {
+        Some((_, rest)) => Err(malformed(rest.trim(), OPERATORS)),
+        None => Ok(Requirement::Exists(key(part)?)),
+    }
 }
+
+/// What may follow a key.
+const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 
 fn checked_key(key: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);

@@ -45,12 +45,15 @@ fn merge_maps(
             return Ok(patch.iter().filter(|(k, _)| *k != PATCH).map(|(k, v)| (k.clone(), v.clone())).collect());
         }
         Some("delete") => return Ok(Map::new()),
-        Some(other) => return Err(format!("unknown patch type: {other}")),
+        Some(other) => return Err(format!("unknown patch type: {other} in map: {}", Value::Object(patch.clone()))),
     }
     if let Some(kept) = patch.get(RETAIN_KEYS) {
         let kept = kept.as_array().ok_or("invalid patch format of retainKeys: not a list")?;
         original.retain(|k, _| kept.iter().any(|v| v == k));
     }
+    let ordered = patch.keys().filter_map(|k| k.strip_prefix(SET_ORDER));
+    let before: Map<String, Value> =
+        ordered.filter_map(|field| Some((field.to_owned(), original.get(field)?.clone()))).collect();
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix(DELETE_PRIMITIVES) {
             let gone = value.as_array().ok_or("invalid patch format of primitive list: not a list")?;
@@ -71,7 +74,8 @@ fn merge_maps(
             let order = order.as_array().ok_or("invalid patch format of setElementOrder list: not a list")?;
             let rule = rule(def, &join(path, field));
             if let Some(Value::Array(list)) = original.get_mut(field) {
-                reorder(list, order, rule);
+                let live = before.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                *list = arrange(std::mem::take(list), order, live, rule);
             }
         }
     }
@@ -83,24 +87,28 @@ fn merge_values(def: &ResourceDef, path: &str, old: Option<Value>, patch: &Value
         (Some(Value::Object(old)), Value::Object(patch)) => merge_maps(def, path, old, patch).map(Value::Object),
         // A map that was not there is still read for directives and nulls.
         (_, Value::Object(patch)) => merge_maps(def, path, Map::new(), patch).map(Value::Object),
-        (old, Value::Array(patch)) => {
-            let old = if let Some(Value::Array(old)) = old { old } else { Vec::new() };
-            merge_lists(def, path, old, patch).map(Value::Array)
+        (Some(Value::Array(old)), Value::Array(patch)) => merge_lists(def, path, old, patch).map(Value::Array),
+        (_, Value::Array(patch)) => {
+            // Nothing to merge with: taken as it is, duplicates included, but for directives.
+            let items = patch.iter().filter(|item| item.get(PATCH).is_none());
+            items.map(|item| merge_values(def, path, None, item)).collect::<Result<_, _>>().map(Value::Array)
         }
         (_, other) => Ok(other.clone()),
     }
 }
 
-fn merge_lists(def: &ResourceDef, path: &str, mut old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>, String> {
-    match rule(def, path) {
+fn merge_lists(def: &ResourceDef, path: &str, old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>, String> {
+    let rule = rule(def, path);
+    match rule {
         Merge::Atomic => Ok(patch.to_vec()),
         Merge::Set => {
+            let mut all = old.clone();
             for value in patch {
-                if !old.contains(value) {
-                    old.push(value.clone());
+                if !all.contains(value) {
+                    all.push(value.clone());
                 }
             }
-            Ok(old)
+            Ok(arrange(all, patch, &old, rule))
         }
         Merge::Key(key, _) => merge_keyed(def, path, old, patch, key),
     }
@@ -111,60 +119,66 @@ fn merge_keyed(
     path: &str,
     mut old: Vec<Value>,
     patch: &[Value],
-    key: &str,
+    key: &'static str,
 ) -> Result<Vec<Value>, String> {
-    if patch.iter().any(|item| item[PATCH] == "replace") {
-        old.clear();
-    }
+    let (mut items, mut replaced) = (Vec::new(), false);
     for item in patch {
         let Some(fields) = item.as_object() else {
             return Err(format!("expected a map in the list {path}, got {item}"));
         };
-        let directive = fields.get(PATCH).and_then(Value::as_str);
-        // A bare `{"$patch": "replace"}` only says that the list is replaced.
-        if directive == Some("replace") && fields.len() == 1 {
-            continue;
-        }
-        let Some(id) = fields.get(key) else {
-            return Err(format!("map: {item} does not contain declared merge key: {key}"));
-        };
-        let at = old.iter().position(|o| o.get(key) == Some(id));
-        match (directive, at) {
-            (Some("delete"), _) => old.retain(|o| o.get(key) != Some(id)),
-            (_, Some(at)) => {
-                let current = std::mem::take(&mut old[at]);
-                old[at] = merge_values(def, path, Some(current), item)?;
+        let missing = || format!("map: {item} does not contain declared merge key: {key}");
+        match fields.get(PATCH).map(|v| v.as_str().unwrap_or_default()) {
+            None | Some("merge") => {
+                fields.get(key).ok_or_else(missing)?;
+                items.push(item.clone());
             }
-            (_, None) => old.push(merge_values(def, path, None, item)?),
+            Some("delete") => {
+                let id = fields.get(key).ok_or_else(missing)?;
+                old.retain(|o| o.get(key) != Some(id));
+            }
+            Some("replace") => replaced = true,
+            Some(other) => return Err(format!("unknown patch type: {other} in map: {item}")),
         }
     }
-    Ok(old)
+    if replaced {
+        // As given, duplicates included: the only way to write two addresses of one type.
+        return Ok(items);
+    }
+    let mut all = old.clone();
+    for item in &items {
+        match all.iter().position(|o| o.get(key) == item.get(key)) {
+            Some(at) => {
+                let current = std::mem::take(&mut all[at]);
+                all[at] = merge_values(def, path, Some(current), item)?;
+            }
+            None => all.push(merge_values(def, path, None, item)?),
+        }
+    }
+    Ok(arrange(all, &items, &old, Merge::Key(key, &[])))
 }
 
-/// Puts the named elements in the named order; those the patch does not name keep their place behind the element that
-/// preceded them.
-fn reorder(list: &mut Vec<Value>, order: &[Value], rule: Merge) {
-    let rank = |value: &Value| match rule {
-        Merge::Key(key, _) => order.iter().position(|o| o.get(key) == value.get(key)),
-        _ => order.iter().position(|o| o == value),
+/// Puts the elements that `order` names in its order, the others in that of the `live` list, and lets one of the others
+/// go first only where both were in the live list and it stood before: so new elements come before old ones that the
+/// patch does not name.
+fn arrange(list: Vec<Value>, order: &[Value], live: &[Value], rule: Merge) -> Vec<Value> {
+    let place = |list: &[Value], value: &Value| match rule {
+        Merge::Key(key, _) => list.iter().position(|o| o.get(key) == value.get(key)),
+        Merge::Atomic | Merge::Set => list.iter().position(|o| o == value),
     };
-    let mut named: Vec<(usize, usize, Value)> = Vec::new();
-    let mut others: Vec<(usize, Value)> = Vec::new();
-    for (at, value) in std::mem::take(list).into_iter().enumerate() {
-        match rank(&value) {
-            Some(rank) => named.push((rank, at, value)),
-            None => others.push((at, value)),
-        }
-    }
-    named.sort_by_key(|(rank, at, _)| (*rank, *at));
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) = list.into_iter().partition(|v| place(order, v).is_some());
+    named.sort_by_key(|v| place(order, v));
+    others.sort_by_key(|v| place(live, v).unwrap_or(usize::MAX));
+    let mut result = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
-    for (_, at, value) in named {
-        while let Some((_, other)) = others.next_if(|(o, _)| *o < at) {
-            list.push(other);
+    for value in named {
+        let at = place(live, &value);
+        while let Some(other) = others.next_if(|o| at.is_some() && place(live, o).is_some_and(|p| Some(p) < at)) {
+            result.push(other);
         }
-        list.push(value);
+        result.push(value);
     }
-    list.extend(others.map(|(_, v)| v));
+    result.extend(others);
+    result
 }
 
 #[cfg(test)]
@@ -178,6 +192,7 @@ mod tests {
         apply(resources::find("", "v1", plural).unwrap(), object, patch).unwrap()
     }
 
+    // length: one table, and a case needs its three objects
     #[test]
     fn lists_merge_by_their_rule() {
         let cases = [
@@ -186,21 +201,28 @@ mod tests {
                 "nodes",
                 json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "r"}, {"type": "Other", "status": "True"}]}}),
                 json!({"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "New", "status": "True"}]}}),
-                json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "r"}, {"type": "Other", "status": "True"}, {"type": "New", "status": "True"}]}}),
+                json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "r"}, {"type": "New", "status": "True"}, {"type": "Other", "status": "True"}]}}),
             ),
             (
-                "addresses of one type collapse onto the first, as they do upstream",
+                "addresses of one type are all merged into the first, as they are upstream",
                 "nodes",
                 json!({"status": {"addresses": [{"type": "InternalIP", "address": "a"}]}}),
                 json!({"status": {"addresses": [{"type": "InternalIP", "address": "b"}, {"type": "Hostname", "address": "h"}]}}),
                 json!({"status": {"addresses": [{"type": "InternalIP", "address": "b"}, {"type": "Hostname", "address": "h"}]}}),
             ),
             (
-                "a bare replace item replaces the whole list",
+                "a replace item replaces the whole list, duplicates of a key included",
                 "nodes",
                 json!({"status": {"addresses": [{"type": "InternalIP", "address": "a"}, {"type": "ExternalIP", "address": "e"}]}}),
-                json!({"status": {"addresses": [{"type": "Hostname", "address": "h"}, {"$patch": "replace"}]}}),
-                json!({"status": {"addresses": [{"type": "Hostname", "address": "h"}]}}),
+                json!({"status": {"addresses": [{"type": "InternalIP", "address": "4"}, {"type": "InternalIP", "address": "6"}, {"$patch": "replace"}]}}),
+                json!({"status": {"addresses": [{"type": "InternalIP", "address": "4"}, {"type": "InternalIP", "address": "6"}]}}),
+            ),
+            (
+                "a list that was not there is taken as it is",
+                "nodes",
+                json!({"status": {}}),
+                json!({"status": {"addresses": [{"type": "InternalIP", "address": "4"}, {"type": "InternalIP", "address": "6"}]}}),
+                json!({"status": {"addresses": [{"type": "InternalIP", "address": "4"}, {"type": "InternalIP", "address": "6"}]}}),
             ),
             (
                 "a delete item removes by key",

@@ -120,10 +120,14 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with([])
     }
 
-    /// 406: nothing the client accepts can be produced.
-    pub fn not_acceptable(accepted: &str) -> Self {
-        let message = format!("only the following media types are accepted: {accepted}");
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    /// 406: nothing the client accepts can be produced. `conversion`: a media type would do, but not in that form.
+    pub fn not_acceptable(produced: &str, conversion: bool) -> Self {
+        if conversion {
+            let message = format!("only the following media types are accepted: {produced}");
+            return Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message);
+        }
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {produced}");
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with([])
     }
 
     /// 409: an object of that name is there.
@@ -164,6 +168,11 @@ impl ApiError {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// 415 for a PATCH, which the real server refuses before it looks at the resource.
+    pub fn unsupported_patch() -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type").with([])
     }
 
     /// 422 with one cause per rejected field. `group` and `kind` are the object's, not the resource's.

@@ -17,6 +17,9 @@ pub type ResourceKey = (&'static str, &'static str);
 /// Namespace and name; the order of lists.
 pub type ObjectKey = (String, String);
 
+/// Version of the empty store. Real clusters never show versions near 1, which would read like a count.
+const FIRST: u64 = 100;
+
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
@@ -93,9 +96,8 @@ impl Store {
         let keys = || resources::all().iter().filter(|d| d.is_stored()).map(ResourceDef::storage_key);
         Self {
             state: Mutex::new(State {
-                // Real clusters never show versions this low; 1 would read like a count.
-                version: 100,
-                tables: keys().map(|k| (k, Table::default())).collect(),
+                version: FIRST,
+                tables: keys().map(|k| (k, Table { dropped: FIRST, ..Table::default() })).collect(),
                 allocations,
                 history_limit,
             }),

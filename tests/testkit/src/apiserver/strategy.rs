@@ -4,11 +4,12 @@
 
 use serde_json::{Value, json};
 
+use super::allocate::{carry, carry_families};
 use super::prune::prune;
 use super::resources::ResourceDef;
 use super::status::FieldError;
 use super::store::Transaction;
-use super::validation::Cause;
+use super::validation::{self, Cause};
 use super::{defaulting, namespaces};
 
 /// Whether PUT of an absent object creates it.
@@ -31,10 +32,47 @@ fn counts_generations(def: &ResourceDef) -> bool {
     matches!(def.plural, "endpointslices" | "pods")
 }
 
+/// Taint that the real server's TaintNodesByCondition admission puts on every new node, because no condition is known yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Does what admission does to a new node.
+pub(crate) fn taint_new_node(def: &ResourceDef, object: &mut Value) {
+    if def.plural != "nodes" {
+        return;
+    }
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});
+    match &mut object["spec"]["taints"] {
+        Value::Array(taints) => {
+            if !taints.iter().any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule") {
+                taints.push(taint);
+            }
+        }
+        none => *none = json!([taint]),
+    }
+}
+
+/// Times that the API's types cannot leave out: absent is null.
+fn show_unset_times(def: &ResourceDef, object: &mut Value) {
+    if def.plural != "nodes" {
+        return;
+    }
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        if let Some(condition) = condition.as_object_mut() {
+            condition.entry("lastHeartbeatTime").or_insert(Value::Null);
+            condition.entry("lastTransitionTime").or_insert(Value::Null);
+        }
+    }
+}
+
 /// Clears what a client cannot set at creation and fills in defaults.
 pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
     prune(def, object);
     defaulting::default(def, object);
+    show_unset_times(def, object);
     if matches!(def.plural, "services" | "pods") {
         object["status"] =
             if def.plural == "services" { json!({"loadBalancer": {}}) } else { json!({"phase": "Pending"}) };
@@ -50,6 +88,13 @@ pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
 /// Keeps what this path cannot change: the status on the main path; on `status`, the specification. Labels,
 /// annotations and finalizers change through both, as on the real server.
 pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Value, object: &mut Value) {
+    prune(def, object);
+    if def.plural == "services" {
+        carry_families(before, object);
+    }
+    // Before anything is kept: defaults follow from what the client sent, as decoding gives them on the real server.
+    defaulting::default(def, object);
+    show_unset_times(def, object);
     if subresource == "status" {
         keep(before, object, "spec");
     } else if def.has_status() {
@@ -62,9 +107,8 @@ pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Valu
             keep(before, object, "spec");
         }
     }
-    defaulting::default(def, object);
-    prune(def, object);
     if def.plural == "services" && subresource.is_empty() {
+        carry(before, object);
         defaulting::drop_type_dependent_fields(before, object);
     }
     if counts_generations(def) && subresource.is_empty() && differs(before, object) {
@@ -103,6 +147,18 @@ pub(crate) fn errors(causes: Vec<Cause>) -> Vec<FieldError> {
 ///
 /// # Errors
 /// One error per address or port that cannot be had.
-pub(crate) fn allocate(tx: &mut Transaction<'_>, def: &ResourceDef, object: &mut Value) -> Result<(), Vec<FieldError>> {
-    if def.plural == "services" { tx.allocations().fill(object) } else { Ok(()) }
+pub(crate) fn allocate(
+    tx: &mut Transaction<'_>,
+    def: &ResourceDef,
+    before: Option<&Value>,
+    object: &mut Value,
+) -> Result<(), Vec<FieldError>> {
+    if def.plural != "services" {
+        return Ok(());
+    }
+    let allocations = tx.allocations();
+    let configured =
+        if allocations.is_dual_stack() { vec!["IPv4", "IPv6"] } else { vec![allocations.primary_family()] };
+    let causes = validation::validate_cluster_ips(before, object, &configured);
+    if causes.is_empty() { allocations.fill(object) } else { Err(errors(causes)) }
 }

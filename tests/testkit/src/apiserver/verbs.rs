@@ -12,20 +12,22 @@ use serde_json::{Value, json};
 use super::dispatch::Call;
 use super::negotiate::{self, Encoder};
 use super::patch::{self, Patch};
+use super::protobuf;
 use super::request::RequestInfo;
 use super::resources::{self, ResourceDef};
 use super::respond::json;
 use super::schema;
-use super::status::ApiError;
+use super::status::{ApiError, FieldError};
 use super::strategy;
 use super::watch::{Watch, WatchSettings};
 use super::write::{self, Context, DeleteOptions, Deleted, Written};
-use super::{ApiServer, Body, convert, namespaces, read, reviews};
+use super::{ApiServer, Body, convert, namespaces, read, reviews, validation};
 
 type Answer = Result<Response<Body>, ApiError>;
 
 impl ApiServer {
     pub(crate) fn serve_verb(&self, def: &'static ResourceDef, call: &Call) -> Answer {
+        check_dry_run(&call.info)?;
         let form = negotiate::choose(call.header(&header::ACCEPT), &call.info)?;
         let mut encoder = Encoder::new(def, form, self.clock().clone());
         let info = &call.info;
@@ -58,6 +60,7 @@ impl ApiServer {
             name: &info.name,
             dry_run: info.dry_run(),
             clock: self.clock(),
+            taint_new_nodes: self.shared.options.taint_new_nodes,
         }
     }
 
@@ -89,7 +92,9 @@ impl ApiServer {
     }
 
     fn create(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
-        let object = convert::incoming(def, body_object(def, call)?);
+        let object = body_object(def, call)?;
+        check_unconverted(def, &call.info, &object)?;
+        let object = convert::incoming(def, object);
         let cx = self.context(def, &call.info);
         let created = self.store().write(|tx| write::create(tx, cx, object))?;
         Ok(json(StatusCode::CREATED, encoder.object(&created)))
@@ -145,6 +150,21 @@ impl ApiServer {
             // A namespace cannot be refused by an empty store.
             let _ = self.seed(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         }
+        self.create_kubernetes_service();
+    }
+
+    /// The service through which pods reach the API, which every cluster has.
+    pub(super) fn create_kubernetes_service(&self) {
+        let Some(ip) = self.shared.options.service_ranges.first().and_then(|r| r.hosts().next()) else { return };
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "kubernetes", "namespace": "default",
+                "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"clusterIP": ip.to_string(),
+                "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+        });
+        // The first address of the range is free in an empty store.
+        let _ = self.seed(&service);
     }
 
     /// Creates an object without request, log, hooks or faults: the state a test starts from. Unlike a creation over
@@ -178,6 +198,23 @@ impl ApiServer {
     }
 }
 
+/// Rules of a form under which objects are not stored: the newer events are stricter than the older.
+fn check_unconverted(def: &ResourceDef, info: &RequestInfo, object: &Value) -> Result<(), ApiError> {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
+    if !convert::is_converted(def) || name.is_empty() {
+        return Ok(());
+    }
+    let mut object = object.clone();
+    // Not yet filled in from the path, nor generated.
+    object["metadata"]["namespace"] = json!(info.namespace);
+    object["metadata"]["name"] = json!(name.trim_end_matches('-'));
+    let errors = strategy::errors(validation::validate_create(def, &object));
+    // The real server reports them under the group of the stored form.
+    let group = def.storage_key().0;
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, def.kind, name, &errors)) }
+}
+
 fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {
     let code = if matches!(written, Written::Created(_)) { StatusCode::CREATED } else { StatusCode::OK };
     json(code, encoder.object(written.object()))
@@ -185,11 +222,18 @@ fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {
 
 fn parse_body(call: &Call) -> Result<Value, ApiError> {
     let media = call.header(&header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
-    if !["", "application/json", "*/*"].contains(&media) {
-        return Err(ApiError::unsupported_media_type("application/json"));
+    if media == protobuf::MEDIA_TYPE {
+        return protobuf::decode(call.body()?).map_err(|e| ApiError::bad_request(e.to_string()));
     }
-    serde_json::from_slice(call.body()?)
-        .map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+    if !["", "application/json", "*/*"].contains(&media) {
+        // Other types the real server lists are not read here, so they are not promised.
+        return Err(ApiError::unsupported_media_type(&format!("application/json, {}", protobuf::MEDIA_TYPE)));
+    }
+    serde_json::from_slice(call.body()?).map_err(|e| {
+        let kind = call.info.def.map_or("", |d| d.kind);
+        let head = format!("the object provided is unrecognized (must be of type {kind}): ");
+        ApiError::bad_request(format!("{head}couldn't get version/kind; json parse error: {e}"))
+    })
 }
 
 /// The body as an object of the kind, its types checked as decoding would.
@@ -204,7 +248,8 @@ fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError
         )));
     }
     if call.info.query("fieldValidation") == Some("Strict") && !checked.unknown_fields.is_empty() {
-        return Err(ApiError::bad_request(strict_error(&checked.unknown_fields)));
+        let head = format!("{kind} in version \"{}\" cannot be handled as a {kind}: ", def.version, kind = def.kind);
+        return Err(ApiError::bad_request(head + &strict_error(&checked.unknown_fields)));
     }
     Ok(object)
 }
@@ -223,9 +268,42 @@ fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
         let text = |v: &Value| v.as_str().map(str::to_owned);
         options.uid = text(&body["preconditions"]["uid"]);
         options.resource_version = text(&body["preconditions"]["resourceVersion"]);
+        check_propagation(&body)?;
         dry_run |= body["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
     }
     Ok((options, dry_run))
+}
+
+/// Only `All` is a dry run.
+fn check_dry_run(info: &RequestInfo) -> Result<(), ApiError> {
+    let Some(asked) = info.query("dryRun").filter(|d| *d != "All") else { return Ok(()) };
+    let kind = match info.verb.as_str() {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        "delete" | "deletecollection" => "DeleteOptions",
+        _ => return Ok(()),
+    };
+    let error = FieldError {
+        reason: "FieldValueNotSupported".into(),
+        message: format!("Unsupported value: [\"{asked}\"]: supported values: \"All\""),
+        field: "dryRun".into(),
+    };
+    Err(ApiError::invalid("meta.k8s.io", kind, "", &[error]))
+}
+
+fn check_propagation(options: &Value) -> Result<(), ApiError> {
+    let policy = options["propagationPolicy"].as_str().unwrap_or("Background");
+    if ["Foreground", "Background", "Orphan"].contains(&policy) {
+        return Ok(());
+    }
+    let supported = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+    let error = FieldError {
+        reason: "FieldValueNotSupported".into(),
+        message: format!("Unsupported value: \"{policy}\": {supported}"),
+        field: "propagationPolicy".into(),
+    };
+    Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]))
 }
 
 fn success(def: &ResourceDef, name: &str, uid: &str) -> Bytes {

@@ -78,13 +78,11 @@ impl Watch {
             selector = selector.and_name(&info.name);
         }
         let version = read::version(info)?;
-        if let Some(version) = version {
+        // A plain watch from the future is held in silence until the present has caught up, as on the real server.
+        if let Some(version) = version.filter(|_| info.query("sendInitialEvents").is_some()) {
             read::check_not_ahead(&store, version)?;
         }
-        let seconds: u64 = match info.query("timeoutSeconds") {
-            Some(text) => text.parse().map_err(|_| ApiError::bad_request(format!("invalid timeoutSeconds: {text}")))?,
-            None => 0,
-        };
+        let seconds = read::number(info, "timeoutSeconds")?;
         let timeout = if seconds == 0 { settings.default_timeout } else { Duration::from_secs(seconds) };
         let now = Instant::now();
         let key = def.storage_key();

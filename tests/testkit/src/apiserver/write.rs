@@ -24,6 +24,8 @@ pub(crate) struct Context<'a> {
     pub name: &'a str,
     pub dry_run: bool,
     pub clock: &'a Clock,
+    /// Whether new nodes get the not-ready taint.
+    pub taint_new_nodes: bool,
 }
 
 /// Outcome of an update or create.
@@ -51,12 +53,7 @@ impl Context<'_> {
     }
 
     fn store(&self, tx: &mut Transaction<'_>, value: Value) -> Arc<Object> {
-        if self.dry_run {
-            let version = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
-            Arc::new(Object::new(self.def, value, version))
-        } else {
-            tx.put(self.def, value)
-        }
+        if self.dry_run { Arc::new(Object::unwritten(self.def, value)) } else { tx.put(self.def, value) }
     }
 }
 
@@ -76,8 +73,11 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
         check_namespace(tx, cx, &name)?;
     }
     strategy::prepare_create(cx.def, &mut object);
+    if cx.taint_new_nodes {
+        strategy::taint_new_node(cx.def, &mut object);
+    }
     // Addresses and ports come before validation, which wants them; what is refused later has claimed nothing yet.
-    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
+    strategy::allocate(tx, cx.def, None, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
     let errors = strategy::errors(validation::validate_create(cx.def, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(&name, &errors));
@@ -97,7 +97,9 @@ pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
     ensure_namespace(cx, &mut object)?;
     let name = text(&object, "name").to_owned();
     if name.is_empty() {
-        return Err(ApiError::bad_request("name must be provided"));
+        let why =
+            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", cx.name);
+        return Err(ApiError::bad_request(why));
     }
     if name != cx.name {
         return Err(ApiError::bad_request(format!(
@@ -130,7 +132,7 @@ pub(crate) fn replace(
     carry_metadata(&before, &mut object);
     strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
     object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-    strategy::allocate(tx, cx.def, &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
+    strategy::allocate(tx, cx.def, Some(&before), &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
     let errors = strategy::errors(validation::validate_update(cx.def, &before, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(cx.name, &errors));
@@ -173,7 +175,7 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &Delete
     check_preconditions(cx, &old, options)?;
     let mut object = old.value();
     if cx.def.plural == "namespaces" {
-        return Ok(super::namespaces::delete(tx, cx, &old));
+        return super::namespaces::delete(tx, cx, &old);
     }
     if has_no_finalizers(cx.def, &object) {
         return Ok(Deleted::Gone(remove(tx, cx, &old, object)));
@@ -233,7 +235,8 @@ fn check_incarnation(cx: Context<'_>, old: &Object, object: &Value) -> Result<()
         }
     } else if version.parse() != Ok(old.version) {
         if version.parse::<u64>().is_err() {
-            return Err(ApiError::bad_request(format!("invalid resource version: {version}")));
+            let why = format!("strconv.ParseUint: parsing \"{version}\": invalid syntax");
+            return Err(ApiError::unclassified(&why));
         }
         return Err(ApiError::conflict(cx.def, cx.name));
     }
@@ -338,7 +341,12 @@ fn check_type(def: &ResourceDef, object: &mut Value) -> Result<(), ApiError> {
 
 fn ensure_namespace(cx: Context<'_>, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace").to_owned();
-    if given.is_empty() && cx.def.namespaced {
+    if !cx.def.namespaced {
+        // A namespace on a cluster-scoped object is dropped without a word.
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+    } else if given.is_empty() {
         object["metadata"]["namespace"] = json!(cx.namespace);
     } else if given != cx.namespace {
         return Err(ApiError::bad_request(

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::proto;
 use crate::{
+    error::chain,
     k8s::{AddressType, NodeFields, NodeView, well_known as wk},
     runtime::{
         api::Encoding,
         reflector::{
             Decoder,
-            failure::chain,
             frames::{Event, Frames},
         },
     },

@@ -243,8 +243,12 @@ impl Server {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         match (method.as_str(), kind) {
             ("GET", _) => encoded(protobuf, &object),
-            ("DELETE", _) if body["preconditions"]["uid"] != object["metadata"]["uid"] => {
-                plain(409, &failure(409, "Conflict", "the UID in the precondition does not match"))
+            ("DELETE", _)
+                if ["uid", "resourceVersion"]
+                    .iter()
+                    .any(|key| body["preconditions"][key] != object["metadata"][key]) =>
+            {
+                plain(409, &failure(409, "Conflict", "a precondition does not match"))
             }
             ("DELETE", _) => {
                 self.delete(name);

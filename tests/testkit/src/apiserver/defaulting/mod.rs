@@ -29,7 +29,7 @@ pub fn default(def: &ResourceDef, obj: &mut Value) {
         ("events.k8s.io", "Event") => event(fields),
         ("", "Endpoints") => endpoints(fields),
         ("discovery.k8s.io", "EndpointSlice") => endpoint_slice(fields),
-        ("coordination.k8s.io", "Lease") => drop(object(fields, "spec")),
+        ("coordination.k8s.io", "Lease") => lease(fields),
         _ => {}
     }
 }
@@ -158,7 +158,18 @@ fn endpoints(fields: &mut Fields) {
     }
 }
 
+/// Fields of coordinated leader election are dropped while its feature is off, as it is by default.
+fn lease(fields: &mut Fields) {
+    if let Some(spec) = object(fields, "spec") {
+        spec.remove("strategy");
+        spec.remove("preferredHolder");
+    }
+}
+
 fn endpoint_slice(fields: &mut Fields) {
+    for endpoint in items(fields, "endpoints") {
+        object(endpoint, "conditions");
+    }
     for port in items(fields, "ports") {
         set_if_unset(port, "name", "");
         set_if_unset(port, "protocol", "TCP");

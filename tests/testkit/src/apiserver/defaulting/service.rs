@@ -1,7 +1,5 @@
 //! Defaults of services, and the fields that a change of type clears.
 
-use std::net::Ipv6Addr;
-
 use serde_json::{Value, json};
 
 use super::{Fields, is_unset, items, object, set_if_unset};
@@ -95,24 +93,21 @@ fn cluster_ips(spec: &mut Fields) {
     }
 }
 
-/// The cluster behind this server is single stack, IPv4. Only a headless service without a selector asks for both
-/// families, because nobody knows what endpoints it will be given.
+/// Families follow the addresses when those are allocated; a headless service has none. Without a selector it asks for
+/// both families, because nobody knows what endpoints it will be given.
 fn families(spec: &mut Fields) {
     if own_text(spec, "type") == "ExternalName" {
         return;
     }
     let cluster_ip = own_text(spec, "clusterIP");
     let selectorless = spec.get("selector").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
-    let families = if cluster_ip == "None" && selectorless {
-        json!(["IPv4", "IPv6"])
-    } else if cluster_ip.parse::<Ipv6Addr>().is_ok() {
-        json!(["IPv6"])
-    } else {
-        json!(["IPv4"])
-    };
-    let policy = if cluster_ip == "None" && selectorless { "RequireDualStack" } else { "SingleStack" };
+    let headless = cluster_ip == "None";
+    let policy = if headless && selectorless { "RequireDualStack" } else { "SingleStack" };
     set_if_unset(spec, "ipFamilyPolicy", policy);
-    set_if_unset(spec, "ipFamilies", families);
+    if headless {
+        let families = if selectorless { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
+        set_if_unset(spec, "ipFamilies", families);
+    }
 }
 
 /// Clears what no longer applies when an update changes a service's type, unless the update changes that field too

@@ -28,7 +28,6 @@ fn a_cluster_service_gets_its_defaults() {
             "sessionAffinity": "None",
             "internalTrafficPolicy": "Cluster",
             "ipFamilyPolicy": "SingleStack",
-            "ipFamilies": ["IPv4"],
             "ports": [
                 {"port": 80, "protocol": "TCP", "targetPort": 80},
                 {"port": 53, "protocol": "UDP", "targetPort": "dns"},
@@ -74,8 +73,7 @@ fn session_affinity_has_a_timeout_only_where_it_applies() {
 
 #[test]
 fn cluster_ips_and_families_follow_the_cluster_ip() {
-    let six = service(json!({"clusterIP": "fd00::5"}));
-    assert_eq!((&six["clusterIPs"], &six["ipFamilies"]), (&json!(["fd00::5"]), &json!(["IPv6"])));
+    assert_eq!(service(json!({"clusterIP": "fd00::5"}))["clusterIPs"], json!(["fd00::5"]));
     let headless = service(json!({"clusterIP": "None", "selector": {"a": "b"}}));
     assert_eq!((&headless["clusterIPs"], &headless["ipFamilyPolicy"]), (&json!(["None"]), &json!("SingleStack")));
     let selectorless = service(json!({"clusterIP": "None"}));
@@ -156,6 +154,11 @@ fn other_kinds_get_their_defaults() {
     let endpoints = defaulted("", "endpoints", json!({"subsets": [{"ports": [{"port": 80}]}]}));
     assert_eq!(endpoints["subsets"][0]["ports"], json!([{"port": 80, "protocol": "TCP"}]));
     assert_eq!(defaulted("coordination.k8s.io", "leases", json!({})), json!({"spec": {}}));
+    let coordinated = json!({"spec": {"holderIdentity": "a", "strategy": "x", "preferredHolder": "y"}});
+    assert_eq!(defaulted("coordination.k8s.io", "leases", coordinated), json!({"spec": {"holderIdentity": "a"}}));
+    let endpoint = json!({"endpoints": [{"addresses": ["10.0.0.1"]}]});
+    let endpoint = defaulted("discovery.k8s.io", "endpointslices", endpoint);
+    assert_eq!(endpoint["endpoints"], json!([{"addresses": ["10.0.0.1"], "conditions": {}}]));
     assert_eq!(defaulted("", "configmaps", json!({"x": 1})), json!({"x": 1}));
 }
 

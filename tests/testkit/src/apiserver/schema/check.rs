@@ -1,5 +1,8 @@
 //! Decoding as the real server does it: values of the wrong type are refused, unknown fields are reported.
 
+use base64::DecodeError;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::{Ty, Type, type_of};
@@ -61,6 +64,16 @@ fn visit(ty: &'static Ty, value: &Value, path: &str, place: &str, out: &mut Chec
                 visit(item, value, &format!("{path}.{key}"), place, out);
             }
         }
+        (Ty::Bytes, Value::String(text)) => {
+            if let Some(error) = base64_error(text) {
+                out.type_error.get_or_insert(error);
+            }
+        }
+        (Ty::Time | Ty::MicroTime, Value::String(text)) => {
+            if let Some(error) = time_error(text, matches!(ty, Ty::MicroTime)) {
+                out.type_error.get_or_insert(error);
+            }
+        }
         _ if fits(ty, value) => {}
         _ => mismatch(value, place, &go_name(ty), out),
     }
@@ -68,16 +81,40 @@ fn visit(ty: &'static Ty, value: &Value, path: &str, place: &str, out: &mut Chec
 
 fn fits(ty: &Ty, value: &Value) -> bool {
     match ty {
-        Ty::Text | Ty::Bytes => value.is_string(),
+        Ty::Text => value.is_string(),
         Ty::Bool => value.is_boolean(),
         Ty::Int32 => value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
         Ty::Int64 => value.as_i64().is_some(),
-        Ty::Time | Ty::MicroTime => value.as_str().is_some_and(|t| t.parse::<jiff::Timestamp>().is_ok()),
+        // Strings were looked at more closely before.
+        Ty::Bytes | Ty::Time | Ty::MicroTime => false,
         Ty::Quantity => value.is_number() || value.is_string(),
         Ty::IntOrString => value.is_string() || value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
         Ty::Any | Ty::Object(_) | Ty::Map(_) => value.is_object(),
         Ty::List(..) => value.is_array(),
     }
+}
+
+/// What Go's decoder says of base64 that is none.
+fn base64_error(text: &str) -> Option<String> {
+    let offset = match STANDARD.decode(text).err()? {
+        DecodeError::InvalidByte(offset, _) => offset,
+        _ => text.len() / 4 * 4,
+    };
+    Some(format!("illegal base64 data at input byte {offset}"))
+}
+
+/// What Go says of a time it cannot parse. Times with microseconds must have exactly six digits of them.
+fn time_error(text: &str, micro: bool) -> Option<String> {
+    let parsed = text.parse::<jiff::Timestamp>();
+    let fraction = text.split_once('.').map_or(0, |(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
+    let rest = text.get(19..).unwrap_or(text);
+    let (layout, wrong, part) = match parsed {
+        Ok(_) if !micro || fraction == 6 => return None,
+        Ok(_) => ("2006-01-02T15:04:05.000000Z07:00", rest, ".000000"),
+        Err(_) if micro => ("2006-01-02T15:04:05.000000Z07:00", text, "2006"),
+        Err(_) => ("2006-01-02T15:04:05Z07:00", text, "2006"),
+    };
+    Some(format!("parsing time {text:?} as {layout:?}: cannot parse {wrong:?} as {part:?}"))
 }
 
 fn mismatch(value: &Value, place: &str, wanted: &str, out: &mut Checked) {
@@ -177,6 +214,29 @@ mod tests {
             "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
         );
         assert_eq!(error("nodes", &json!({"metadata": {"labels": null, "generation": 3}, "spec": null})), "");
+    }
+
+    #[test]
+    fn times_and_bytes_are_read_as_go_reads_them() {
+        let lease = |time: &str| {
+            let def = find("coordination.k8s.io", "v1", "leases").unwrap();
+            check(def, &json!({"spec": {"renewTime": time}})).type_error.unwrap_or_default()
+        };
+        assert_eq!(lease("2026-01-01T00:00:00.000000Z"), "");
+        let layout = "2006-01-02T15:04:05.000000Z07:00";
+        assert_eq!(lease("x"), format!("parsing time \"x\" as \"{layout}\": cannot parse \"x\" as \"2006\""));
+        let short = "2026-01-01T00:00:00Z";
+        assert_eq!(
+            lease(short),
+            format!("parsing time \"{short}\" as \"{layout}\": cannot parse \"Z\" as \".000000\"")
+        );
+        let event = |time: &str| checked("events", &json!({"lastTimestamp": time})).type_error;
+        assert_eq!((event(short), event("2026-01-01T00:00:00.5+01:00")), (None, None));
+        assert!(event("today").unwrap().contains("as \"2006-01-02T15:04:05Z07:00\""));
+        let secret = |data: &str| checked("secrets", &json!({"data": {"a": data}})).type_error;
+        assert_eq!(secret("eA=="), None);
+        assert_eq!(secret("%%").as_deref(), Some("illegal base64 data at input byte 0"));
+        assert_eq!(secret("abcde").as_deref(), Some("illegal base64 data at input byte 4"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Type {
 pub struct Field {
     /// Name in JSON.
     pub name: &'static str,
+    /// Number in protobuf messages; 0 for fields that travel in the envelope.
+    pub number: u32,
     /// What it holds.
     pub ty: Ty,
     /// Whether the documents call it required; the server itself checks that in validation.
@@ -74,6 +76,11 @@ impl Type {
         self.fields.iter().find(|field| field.name == name)
     }
 
+    /// The field of that number in protobuf messages.
+    pub fn numbered(&self, number: u32) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.number == number && number != 0)
+    }
+
     /// The last part of the name, as Go calls the type.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('.').next().unwrap_or_default()
@@ -85,8 +92,11 @@ pub fn type_of(def: &ResourceDef) -> Option<&'static Type> {
     find(def.group, def.version, def.kind)
 }
 
-/// The type of a group, version and kind.
+/// The type of a group, version and kind. Options of a deletion are the same in every group.
 pub fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
+    if kind == "DeleteOptions" {
+        return Some(&types::DELETE_OPTIONS);
+    }
     let package = match group.split('.').next() {
         None | Some("") => "core",
         Some(first) => first,

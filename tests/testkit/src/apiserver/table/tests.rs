@@ -202,6 +202,12 @@ fn a_pod_shows_what_its_containers_do() {
     let object = pod(json!([{}, {}]), running);
     assert_eq!(cell("pods", "Ready", object.clone()), "1/2");
     assert_eq!(cell("pods", "Restarts", object.clone()), "2 (5m ago)");
+    let row = |phase: &str| to_table(def("pods"), &[json!({"status": {"phase": phase}})], IncludeObject::None, now());
+    assert_eq!(row("Running")["rows"][0].get("conditions"), None);
+    for phase in ["Succeeded", "Failed"] {
+        let condition = row(phase)["rows"][0]["conditions"][0].clone();
+        assert_eq!((&condition["type"], &condition["reason"]), (&json!("Completed"), &json!(phase)));
+    }
     let mut leaving = object;
     leaving["metadata"] = json!({"deletionTimestamp": NOW});
     assert_eq!(cell("pods", "Status", leaving), "Terminating");
@@ -221,7 +227,11 @@ fn rows_carry_as_much_of_the_object_as_was_asked_for() {
 
     assert_eq!(IncludeObject::parse(None), Ok(IncludeObject::Metadata));
     assert_eq!(IncludeObject::parse(Some("Object")), Ok(IncludeObject::Object));
-    assert_eq!(IncludeObject::parse(Some("x")), Err("unrecognized includeObject value: \"x\"".to_owned()));
+    let wrong = IncludeObject::parse(Some("x")).unwrap_err();
+    assert!(
+        wrong.ends_with("includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty"),
+        "{wrong}"
+    );
 }
 
 #[test]

@@ -99,6 +99,9 @@ async fn a_service_account_token_works_until_it_expires() {
     assert_eq!(code, 201, "{body}");
     let token = body["status"]["token"].as_str().unwrap();
     assert_eq!(with_token(&server, token, "GET", "/api/v1/nodes").await.0, 200);
+    let review = json!({"spec": {"token": token}});
+    let (_, known) = send(&server, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", &[], review).await;
+    assert_eq!(known["status"]["authenticated"], true);
     tokio::time::advance(Duration::from_secs(601)).await;
     assert_eq!(with_token(&server, token, "GET", "/api/v1/nodes").await.0, 401);
     assert_eq!(send(&server, "POST", path, &[], json!({"spec": {"expirationSeconds": 5}})).await.0, 422);

@@ -16,9 +16,12 @@ async fn the_answer_is_json_or_none() {
     ] {
         assert_eq!(send(&server, "GET", NODES, &[("accept", accept)], Value::Null).await.0, code, "{accept}");
     }
-    let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let headers = [("content-type", "application/cbor")];
     let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
     assert_eq!((code, &body["reason"]), (415, &json!("UnsupportedMediaType")));
+    let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
+    assert_eq!((code, &body["reason"]), (400, &json!("BadRequest")), "read, but this is none");
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,6 +58,7 @@ async fn tables_and_metadata_are_served_where_asked() {
     }
 }
 
+// length: one table of requests and what the real server was seen to answer
 #[tokio::test(start_paused = true)]
 async fn refusals_have_the_real_form() {
     let server = server();
@@ -245,5 +249,11 @@ async fn put_creates_a_lease_and_type_errors_are_refused() {
     assert_eq!(code, 400);
     let strict = "/api/v1/nodes?fieldValidation=Strict";
     let (code, body) = send(&server, "POST", strict, &[], json!({"metadata": {"name": "x"}, "sepc": {}})).await;
-    assert_eq!((code, &body["message"]), (400, &json!("strict decoding error: unknown field \"sepc\"")));
+    assert_eq!(
+        (code, &body["message"]),
+        (
+            400,
+            &json!("Node in version \"v1\" cannot be handled as a Node: strict decoding error: unknown field \"sepc\"")
+        )
+    );
 }

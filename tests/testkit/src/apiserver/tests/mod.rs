@@ -14,6 +14,7 @@ use super::*;
 mod access;
 mod faults;
 mod forms;
+mod load;
 mod network;
 mod objects;
 mod services;

@@ -84,7 +84,7 @@ async fn a_failed_json_patch_test_is_an_empty_422() {
     for operation in [
         json!({"op": "test", "path": "/metadata/name", "value": "b"}),
         json!({"op": "remove", "path": "/spec/none"}),
-        json!({"op": "replace", "path": "/metadata/none", "value": 1}),
+        json!({"op": "replace", "path": "/none/none", "value": 1}),
     ] {
         let (code, body) = json_patch(&server, path, json!([operation])).await;
         assert_eq!((code, &body["reason"], &body["details"]), (422, &json!("Invalid"), &json!({})));

@@ -108,7 +108,7 @@ async fn the_status_path_carries_finalizers_annotations_and_status() {
     create(&server, service("a", "LoadBalancer")).await;
     let patch = json!({
         "metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"], "annotations": {"a": "b"}},
-        "spec": {"type": "ClusterIP"},
+        "spec": {"sessionAffinity": "ClientIP"},
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
     });
     let path = format!("{PATH}/a/status");
@@ -117,7 +117,8 @@ async fn the_status_path_carries_finalizers_annotations_and_status() {
     assert_eq!(code, 200, "{after}");
     assert_eq!(after["metadata"]["finalizers"][0], "service.kubernetes.io/load-balancer-cleanup");
     assert_eq!(after["metadata"]["annotations"]["a"], "b");
-    assert_eq!(after["spec"]["type"], "LoadBalancer");
+    assert_eq!(after["spec"]["sessionAffinity"], "None");
+    assert_eq!(after["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");
     assert_eq!(after["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.1");
 
     let (code, marked) = send(&server, "DELETE", &format!("{PATH}/a"), &[], Value::Null).await;

@@ -42,6 +42,10 @@ impl Causes {
         self.0
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn add(&mut self, reason: &'static str, head: String, detail: &str, field: &str) {
         let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
         self.0.push(Cause { reason, message, field: field.to_owned() });

@@ -14,7 +14,8 @@ const SUBDOMAIN_MAX: usize = 253;
 
 fn by_pattern(rule: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
-    format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join("or "))
+    // Upstream joins with two spaces.
+    format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 fn too_long(max: usize, unit: &str) -> String {
@@ -259,7 +260,7 @@ mod tests {
             dns_label("A"),
             [
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
-              end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is \
+              end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
               '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
             ]
         );

@@ -57,6 +57,15 @@ fn name_rule(def: &ResourceDef) -> fn(&str) -> Vec<String> {
 }
 
 pub(super) fn update(def: &ResourceDef, old: &Value, new: &Value, causes: &mut Causes) {
+    unchanged(old, new, causes);
+    kube_finalizers(def, new, causes);
+    // The real server checks metadata before the kind's own rules and again among them.
+    if (def.group, def.kind) != ("", "Event") {
+        unchanged(old, new, causes);
+    }
+}
+
+fn unchanged(old: &Value, new: &Value, causes: &mut Causes) {
     if is_set(old, "/metadata/deletionTimestamp") {
         let before = list(old, "/metadata/finalizers");
         let mut extra: Vec<&str> = list(new, "/metadata/finalizers")
@@ -91,7 +100,6 @@ pub(super) fn update(def: &ResourceDef, old: &Value, new: &Value, causes: &mut C
         causes.immutable(&format!("metadata.{field}"), &at(old), &at(new));
     }
     common(new, causes);
-    kube_finalizers(def, new, causes);
 }
 
 /// Labels, annotations and owners, alike on creation and update.

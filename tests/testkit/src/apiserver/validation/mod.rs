@@ -50,6 +50,14 @@ pub fn validate_update(def: &ResourceDef, old: &Value, new: &Value) -> Vec<Cause
     causes.done()
 }
 
+/// What speaks against a service's cluster IPs and families, on a cluster that has these `configured` families. The real
+/// server looks at this before it allocates, and at everything else after.
+pub fn validate_cluster_ips(old: Option<&Value>, new: &Value, configured: &[&str]) -> Vec<Cause> {
+    let mut causes = Causes::default();
+    service::before_allocation(old, new, configured, &mut causes);
+    causes.done()
+}
+
 /// The text at a JSON pointer, empty if there is none.
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()

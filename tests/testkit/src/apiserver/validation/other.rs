@@ -143,9 +143,6 @@ fn lease(obj: &Value, causes: &mut Causes) {
     if let Some(count) = number("leaseTransitions").filter(|c| *c < 0) {
         causes.invalid("spec.leaseTransitions", count, "must be greater than or equal to 0");
     }
-    if !text(obj, "/spec/preferredHolder").is_empty() && text(obj, "/spec/strategy").is_empty() {
-        causes.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
-    }
 }
 
 fn namespace(obj: &Value, causes: &mut Causes) {

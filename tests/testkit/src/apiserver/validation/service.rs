@@ -60,6 +60,28 @@ pub(super) fn update(old: &Value, new: &Value, causes: &mut Causes) {
     }
 }
 
+pub(super) fn before_allocation(old: Option<&Value>, service: &Value, configured: &[&str], causes: &mut Causes) {
+    if kind(service) == "ExternalName" {
+        return;
+    }
+    cluster_ips(service, old, causes);
+    let without_selector =
+        service.pointer("/spec/selector").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
+    let headless = text(service, "/spec/clusterIP") == "None";
+    if !causes.is_empty() || (headless && without_selector) {
+        return;
+    }
+    if text(service, "/spec/ipFamilyPolicy") == "RequireDualStack" && configured.len() < 2 {
+        let detail = "this cluster is not configured for dual-stack services";
+        causes.invalid("spec.ipFamilyPolicy", "RequireDualStack", detail);
+    }
+    for (index, family) in list(service, "/spec/ipFamilies").iter().filter_map(Value::as_str).enumerate() {
+        if !configured.contains(&family) {
+            causes.invalid(&format!("spec.ipFamilies[{index}]"), family, "not configured on this cluster");
+        }
+    }
+}
+
 fn object(service: &Value, old: Option<&Value>, causes: &mut Causes) {
     shape_by_type(service, causes);
     ports(service, causes);

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 use crate::apiserver::defaulting::default;
@@ -12,7 +12,10 @@ fn def(plural: &str) -> &'static ResourceDef {
 
 /// `field: message` of each cause.
 fn told(causes: &[Cause]) -> Vec<String> {
-    causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect()
+    let mut told: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+    // Metadata is checked twice on updates, as on the real server.
+    told.dedup();
+    told
 }
 
 fn created(plural: &str, object: &Value) -> Vec<String> {
@@ -107,6 +110,8 @@ fn metadata_that_identifies_an_object_cannot_change() {
         set("resourceVersion", "".into()),
         ["metadata.resourceVersion: Invalid value: \"\": must be specified for an update"]
     );
+    assert_eq!(set("generation", (-1).into()), ["metadata.generation: Invalid value: -1: must not be decremented"]);
+    assert_eq!(set("generation", 2.into()), NONE);
     let mut leaving = old.clone();
     leaving["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
     leaving["metadata"]["finalizers"] = json!(["example.com/a"]);
@@ -265,7 +270,7 @@ fn service_types_bring_their_own_rules() {
 #[test]
 fn allocated_values_of_a_service_stay() {
     let old = service(
-        &json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/a", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}),
+        &json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/a", "externalTrafficPolicy": "Local", "ipFamilies": ["IPv4"], "healthCheckNodePort": 32000}),
     );
     let set = |field: &'static str, value: Value| changed("services", &old, |new| new["spec"][field] = value);
     assert_eq!(changed("services", &old, |_| ()), NONE);
@@ -283,6 +288,28 @@ fn allocated_values_of_a_service_stay() {
         set("ipFamilies", json!(["IPv6"]))[0],
         "spec.ipFamilies[0]: Invalid value: [\"IPv6\"]: may not change once set"
     );
+}
+
+#[test]
+fn addresses_are_checked_against_the_cluster_before_allocation() {
+    let refused = |spec: Value, families: &[&str]| {
+        told(&validate_cluster_ips(None, &Map::from_iter([("spec".to_owned(), spec)]).into(), families))
+    };
+    let six = json!({"type": "ClusterIP", "ipFamilies": ["IPv6"]});
+    assert_eq!(
+        refused(six.clone(), &["IPv4"]),
+        ["spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"]
+    );
+    assert_eq!(refused(six, &["IPv4", "IPv6"]), NONE);
+    let both = json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack"});
+    let single = "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services";
+    assert_eq!(refused(both.clone(), &["IPv4"]), [single]);
+    assert_eq!(refused(both, &["IPv4", "IPv6"]), NONE);
+    let selectorless = json!({"clusterIP": "None", "clusterIPs": ["None"], "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]});
+    assert_eq!(refused(selectorless, &["IPv4"]), NONE);
+    let wrong = refused(json!({"clusterIP": "10.0.0", "clusterIPs": ["10.0.0"], "ipFamilies": ["IPv6"]}), &["IPv4"]);
+    assert_eq!(wrong.len(), 1);
+    assert_eq!(refused(json!({"type": "ExternalName", "ipFamilies": ["IPv6"]}), &["IPv4"]), NONE);
 }
 
 #[test]
@@ -407,6 +434,7 @@ proptest! {
         let def = &all()[index];
         validate_create(def, &new);
         validate_update(def, &old, &new);
+        validate_cluster_ips(Some(&old), &new, &["IPv4"]);
     }
 
     /// A defaulted object is not refused for lack of what defaulting fills in.

@@ -1,0 +1,19 @@
+//! Printing errors.
+
+use std::{error::Error, fmt::Write};
+
+/// Returns an error and its causes in one line, for logs and events.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Some libraries print their cause themselves.
+        if !text.ends_with(&cause_text) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ": {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,16 @@
+//! The node controllers as a running process sees them: the whole manager in virtual time, against an API server and a
+//! cloud in the same process that count, remember and fail on demand.
+
+// Helpers of tests may fail as tests do; counters hold whole numbers.
+#![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp)]
+
+mod faults;
+mod initialize;
+mod lease;
+mod lifecycle;
+mod metrics;
+mod periodic;
+mod provider;
+mod races;
+mod waiting;
+mod world;

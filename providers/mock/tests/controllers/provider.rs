@@ -1,0 +1,94 @@
+//! A provider around the mock's that notes what it is asked, and answers as a test wants.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::NodeView,
+    provider::{
+        BatchLimits, CloudError, CloudProvider, Instances, Need, NodeClaim, NodeQuery, Op, Presence, ProviderContext,
+    },
+};
+use ccm_mock::{MockCloud, MockProvider};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Answers to one batch, as the trait has them.
+pub(crate) type Answers = Result<Vec<Result<Presence, CloudError>>, CloudError>;
+type Script = Box<dyn Fn(&[NodeQuery]) -> Option<Answers> + Send + Sync>;
+
+/// One batch that was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    pub(crate) nodes: Vec<String>,
+    /// What was needed, without repetitions.
+    pub(crate) needs: Vec<Need>,
+    pub(crate) max_age: Duration,
+}
+
+/// The provider. Without a script it answers as the mock does.
+pub(crate) struct Scripted {
+    inner: MockProvider,
+    asked: Mutex<Vec<Asked>>,
+    script: Mutex<Option<Script>>,
+}
+
+impl Scripted {
+    pub(crate) fn over(cloud: &MockCloud) -> Arc<Self> {
+        Arc::new(Self { inner: MockProvider::over(cloud.clone()), asked: Mutex::default(), script: Mutex::default() })
+    }
+
+    /// Answers batches from now on by `script`; those for which it returns `None` as the mock does.
+    pub(crate) fn answer(&self, script: impl Fn(&[NodeQuery]) -> Option<Answers> + Send + Sync + 'static) {
+        *self.script.lock() = Some(Box::new(script));
+    }
+
+    /// Takes what was asked since the last time.
+    pub(crate) fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked.lock())
+    }
+}
+
+#[async_trait]
+impl CloudProvider for Scripted {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+        self.inner.claims_node(node)
+    }
+
+    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+        self.inner.start(cx).await
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Instances for Scripted {
+    fn limits(&self) -> BatchLimits {
+        Instances::limits(&self.inner)
+    }
+
+    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Answers {
+        let mut needs: Vec<Need> = queries.iter().map(|query| query.need).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        self.asked.lock().push(Asked {
+            at: Instant::now(),
+            nodes: queries.iter().map(|query| query.node.name.to_string()).collect(),
+            needs,
+            max_age: queries.iter().map(|query| query.max_age).min().unwrap_or_default(),
+        });
+        let scripted = self.script.lock().as_ref().and_then(|script| script(queries));
+        match scripted {
+            Some(answers) => answers,
+            None => self.inner.describe(op, queries).await,
+        }
+    }
+}
