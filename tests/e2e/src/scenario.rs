@@ -304,8 +304,17 @@ impl Scenario {
     pub async fn set_labels(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
-        self.nodes_api().patch(name, &PatchParams::default(), &patch).await?;
-        Ok(())
+        let patched = self.nodes_api().patch(name, &PatchParams::default(), &patch).await?;
+        // What is judged from now on must not be the state before.
+        let version =
+            |node: &Node| node.metadata.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        self.eventually("the change is seen", SOON, |nodes| {
+            each(nodes, &[name.to_owned()], |node| match version(node) >= version(&patched) {
+                true => Ok(()),
+                false => Err("an older state".to_owned()),
+            })
+        })
+        .await
     }
 
     /// These nodes may be seen to go; the end of any other is a failure.
