@@ -112,13 +112,19 @@ impl NodeController {
 
     /// Works on keys, many at a time, in one task: the work is waiting, not computing.
     async fn work(&self, cancel: &CancellationToken) {
+        // As upstream: not before the cache is complete. Nodes that are there at the start then fill batches, however slowly
+        // the list arrived.
+        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut working = FuturesUnordered::new();
+        let mut taking = true;
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 Some(()) = working.next(), if !working.is_empty() => {}
-                name = self.queue.get(), if working.len() < MAX_NODES_AT_ONCE => working.push(self.process(name)),
+                name = self.queue.get(), if taking => working.push(self.process(name)),
             }
+            // Once full, taken again in bulk: one node for each that is done would make a cloud call of each.
+            taking = working.len() <= MAX_NODES_AT_ONCE / 2 || (taking && working.len() < MAX_NODES_AT_ONCE);
         }
         while working.next().await.is_some() {}
     }
