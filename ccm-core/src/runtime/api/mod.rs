@@ -148,8 +148,13 @@ impl ApiClient {
     /// Waits for the rate limit, then checks the write gate. The caller sends at once.
     async fn admit(&self, request: &ApiRequest) -> Result<Instant, ApiError> {
         let Inner { limit, options, .. } = &*self.0;
-        let Some(waited) = options.shutdown.run_until_cancelled(limit.take()).await else {
-            return Err(ApiError::local(ApiErrorKind::Canceled, request.target(), "the client is shutting down"));
+        let waited = tokio::select! {
+            // In this order: what need not wait is sent, because it may end what was begun. The gate closes last.
+            biased;
+            waited = limit.take() => waited,
+            () = options.shutdown.cancelled() => {
+                return Err(ApiError::local(ApiErrorKind::Canceled, request.target(), "the client is shutting down"));
+            }
         };
         options.metrics.waited(request.method.as_str(), &options.host, waited);
         if !request.is_read() {

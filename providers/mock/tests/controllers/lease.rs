@@ -20,7 +20,8 @@ fn lease(world: &World) -> Value {
 
 /// Starts of writes about nodes after the last renewal of the lease, in seconds; `slow` is what each of them takes.
 fn ages_of_writes(world: &World, slow: Duration) -> Vec<f64> {
-    let last_renewal = world.write_log(Match::resource("leases")).last().unwrap().time;
+    let renewals = world.write_log(Match::resource("leases"));
+    let last_renewal = renewals.iter().rfind(|entry| entry.status.is_some()).unwrap().time;
     let log = world.write_log(Match::any());
     let ours = log.iter().filter(|e| {
         let election = e.body["source"]["component"] == "cloud-controller-manager";
