@@ -4,7 +4,7 @@
 //!
 //! | `-v` | this program | libraries it uses (HTTP, TLS, API client) |
 //! |---|---|---|
-//! | 0–3 | error, warn, info | error, warn |
+//! | 0–3 | error, warn, info | error, warn; of the API client nothing, since its failures are logged here |
 //! | 4, 5 | and debug | and info |
 //! | 6, 7 | and trace | and debug |
 //! | 8 and above | everything | everything |
@@ -137,6 +137,8 @@ impl Rules {
     fn level(&self, module: &str) -> LevelFilter {
         match self.modules.iter().find(|rule| rule.matches(module)) {
             Some(rule) => own_level(rule.verbosity),
+            // Says each failed request once more, at level error, that is logged where it is handled.
+            None if module.starts_with("kube_client") && self.verbosity <= 3 => LevelFilter::OFF,
             None if is_library(module) => library_level(self.verbosity),
             None => own_level(self.verbosity),
         }
@@ -257,6 +259,8 @@ mod tests {
             assert_eq!(rules.level("ccm_core::controllers::node"), own, "{verbosity}");
             assert_eq!(rules.level("hyper::client"), library, "{verbosity}");
             assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
+            let api_client = if verbosity <= 3 { LevelFilter::OFF } else { library };
+            assert_eq!(rules.level("kube_client::client::builder"), api_client, "{verbosity}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! The demo, as somebody sees it who runs the README's first command.
-#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::{
     ffi::OsString,
