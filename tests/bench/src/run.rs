@@ -93,9 +93,9 @@ pub(crate) async fn measure(setting: &Setting, contender: &Contender) -> anyhow:
         ended = manager.wait() => bail!("{} ended: {}: {}", contender.name, ended?, last_line(folder.path())),
     }
     let seconds = start.elapsed().as_secs_f64();
-    let after = server_usage(&plane)?;
-    // Events are still being written; they belong to what was asked for.
+    // Events are still being written; they belong to what was asked for, from the manager and from the servers.
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = server_usage(&plane)?;
     let own = usage(pid).context("no usage of the manager")?;
     manager.kill().await?;
     stop.cancel();
@@ -108,8 +108,8 @@ pub(crate) async fn measure(setting: &Setting, contender: &Contender) -> anyhow:
         seconds,
         cpu: own.cpu.as_secs_f64(),
         peak_rss_mib: own.peak_rss as f64 / f64::from(1 << 20),
-        apiserver_cpu: (after.0.cpu - before.0.cpu).as_secs_f64(),
-        etcd_cpu: (after.1.cpu - before.1.cpu).as_secs_f64(),
+        apiserver_cpu: after.0.cpu.as_secs_f64() - before.0.cpu.as_secs_f64(),
+        etcd_cpu: after.1.cpu.as_secs_f64() - before.1.cpu.as_secs_f64(),
         requests: requests(&plane, contender)?,
         cloud_calls,
         cloud_nodes,
