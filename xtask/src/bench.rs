@@ -1,11 +1,16 @@
-//! Builds the manager as for an image, and measures it.
+//! Builds the manager as for an image, and measures it, alone or beside one on Go's framework.
+
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::{control_plane, process};
+use crate::{control_plane, process, root};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
+    /// Measures the Go manager of `tests/bench/go` too, in turns, and prints ratios; comes before the other arguments
+    #[arg(long)]
+    compare: bool,
     /// Arguments of the benchmark: `--nodes`, `--runs`, `--latency-ms`, and flags of the manager after `--`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
@@ -13,13 +18,42 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     control_plane::build()?;
+    // Cargo takes a relative directory from where it runs, which is the root.
+    let target = root()?.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from));
+    let baseline = if arguments.compare { Some(build_baseline(&target)?) } else { None };
     // Without the demo, as in an image.
     let mut manager = process::cargo()?;
     process::run(manager.args(["build", "--release", "--package", "ccm-mock", "--no-default-features"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| crate::root().map(|r| r.join("target")), |t| Ok(t.into()))?;
     // Building the benchmark builds ccm-mock's library with other features, never the binary again.
     let mut bench = process::cargo()?;
-    bench.args(["run", "--release", "--package", "ccm-bench", "--", "--manager"]);
-    process::run(bench.arg(target.join("release/ccm-mock")).args(&arguments.rest))
+    bench.args(["run", "--release", "--package", "ccm-bench", "--", "--manager"]).arg(target.join("release/ccm-mock"));
+    if let Some(baseline) = baseline {
+        bench.arg("--baseline").arg(baseline);
+    }
+    process::run(bench.args(&arguments.rest))
+}
+
+/// Builds the Go manager. Go itself finds out whether anything is to be done.
+fn build_baseline(target: &Path) -> anyhow::Result<PathBuf> {
+    anyhow::ensure!(
+        control_plane::go_is_there(),
+        "Go is needed to build what `--compare` compares with, and `go version` does not run"
+    );
+    println!("benchmark: building the Go baseline, this may take some minutes");
+    let output = target.join("bench/ccm-go-baseline");
+    control_plane::go_build(&root()?.join("tests/bench/go"), ".", &output)?;
+    Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::assets::Versions;
+
+    #[test]
+    fn the_baseline_is_of_the_control_planes_version() {
+        let kubernetes = Versions::pinned().kubernetes;
+        let wanted = kubernetes.strip_prefix("1.").map(|rest| format!("k8s.io/cloud-provider v0.{rest}"));
+        let go_mod = include_str!("../../tests/bench/go/go.mod");
+        assert!(go_mod.lines().any(|line| Some(line.trim()) == wanted.as_deref()), "no line {wanted:?}");
+    }
 }

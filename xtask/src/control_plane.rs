@@ -54,19 +54,25 @@ pub(crate) fn go_is_there() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-fn build_one(directory: &Path, name: &str, module: &Path, package: &str) -> anyhow::Result<()> {
+/// Builds a package of a Go module the way Kubernetes' programs are built: static, stripped, and telling the pinned
+/// version. `output` has to be absolute: Go runs in the module's folder.
+pub(crate) fn go_build(module: &Path, package: &str, output: &Path) -> anyhow::Result<()> {
     let versions = Versions::pinned();
-    // A program has its name only when it is whole, and two builds at once do not meet.
-    let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
     let mut go = Command::new("go");
     go.current_dir(module)
         .env("CGO_ENABLED", "0")
         .args(["build", "-trimpath", "-ldflags"])
         .arg(format!("-s -w -X k8s.io/component-base/version.gitVersion=v{}", versions.kubernetes))
         .arg("-o")
-        .arg(&unfinished)
+        .arg(output)
         .arg(package);
-    let built = process::run(&mut go).with_context(|| format!("build {name}"));
+    process::run(&mut go)
+}
+
+fn build_one(directory: &Path, name: &str, module: &Path, package: &str) -> anyhow::Result<()> {
+    // A program has its name only when it is whole, and two builds at once do not meet.
+    let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
+    let built = go_build(module, package, &unfinished).with_context(|| format!("build {name}"));
     if built.is_err() {
         // Nothing to remove when the compiler had written nothing.
         let _ = std::fs::remove_file(&unfinished);

@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    net::SocketAddr,
-    path::{Path, PathBuf},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
     process::Stdio,
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use ccm_mock::{CloudConfig, HostPort, MockCloud, bind_admin, serve_admin};
 use ccm_testkit::{
     control_plane::{Component, ControlPlane, Options, Usage, usage},
@@ -23,19 +23,31 @@ use kube::{
 use tokio::{process::Command, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::contender::{Cloud, Contender};
+
+/// The flags that every contender gets, beside the files and addresses of the run.
+pub(crate) const COMMON_FLAGS: [&str; 6] = [
+    "--cloud-provider=mock",
+    "--leader-elect=false",
+    "--controllers=cloud-node-controller",
+    "--kube-api-qps=5000",
+    "--kube-api-burst=10000",
+    "-v=0",
+];
+
 /// A run that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// What is measured.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
-    pub(crate) manager: PathBuf,
     pub(crate) nodes: usize,
+    /// Latency of one call of the cloud, in milliseconds.
     pub(crate) latency_ms: u64,
-    pub(crate) flags: Vec<String>,
 }
 
 /// Figures of one run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
     /// From the start of the process to the last node initialised.
     pub(crate) seconds: f64,
@@ -49,8 +61,8 @@ pub(crate) struct Sample {
     pub(crate) cloud_nodes: u64,
 }
 
-/// Runs the manager against fresh nodes on a fresh control plane.
-pub(crate) async fn measure(setting: &Setting) -> anyhow::Result<Sample> {
+/// Runs a manager against fresh nodes on a fresh control plane.
+pub(crate) async fn measure(setting: &Setting, contender: &Contender) -> anyhow::Result<Sample> {
     let binaries = ControlPlane::available().map_err(|missing| anyhow::anyhow!("{missing}"))?;
     let plane = ControlPlane::start(&binaries, Options::default().audit()).await?;
     let client = plane.client().await?;
@@ -74,29 +86,33 @@ pub(crate) async fn measure(setting: &Setting) -> anyhow::Result<Sample> {
 
     let before = server_usage(&plane)?;
     let start = Instant::now();
-    let mut manager = start_manager(setting, &plane, folder.path(), endpoint)?;
+    let mut manager = start_manager(setting, contender, &plane, folder.path(), endpoint)?;
     let pid = manager.id().context("the manager ended at once")?;
     tokio::select! {
         done = tokio::time::timeout(LIMIT, all_initialised(client, setting.nodes)) => done.context("run took too long")??,
-        ended = manager.wait() => bail!("the manager ended: {}", ended?),
+        ended = manager.wait() => bail!("{} ended: {}: {}", contender.name, ended?, last_line(folder.path())),
     }
     let seconds = start.elapsed().as_secs_f64();
-    let after = server_usage(&plane)?;
-    // Events are still being written; they belong to what was asked for.
+    // Events are still being written; they belong to what was asked for, from the manager and from the servers.
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = server_usage(&plane)?;
     let own = usage(pid).context("no usage of the manager")?;
     manager.kill().await?;
     stop.cancel();
     kubelets.stop().await;
+    let (cloud_calls, cloud_nodes) = match contender.cloud {
+        Cloud::Served => (cloud.calls().describe_instances, cloud.calls().describe_instances_nodes),
+        Cloud::Own => counted_calls(folder.path())?,
+    };
     let sample = Sample {
         seconds,
         cpu: own.cpu.as_secs_f64(),
         peak_rss_mib: own.peak_rss as f64 / f64::from(1 << 20),
-        apiserver_cpu: (after.0.cpu - before.0.cpu).as_secs_f64(),
-        etcd_cpu: (after.1.cpu - before.1.cpu).as_secs_f64(),
-        requests: requests(&plane)?,
-        cloud_calls: cloud.calls().describe_instances,
-        cloud_nodes: cloud.calls().describe_instances_nodes,
+        apiserver_cpu: after.0.cpu.as_secs_f64() - before.0.cpu.as_secs_f64(),
+        etcd_cpu: after.1.cpu.as_secs_f64() - before.1.cpu.as_secs_f64(),
+        requests: requests(&plane, contender)?,
+        cloud_calls,
+        cloud_nodes,
     };
     plane.stop().await?;
     Ok(sample)
@@ -104,6 +120,7 @@ pub(crate) async fn measure(setting: &Setting) -> anyhow::Result<Sample> {
 
 fn start_manager(
     setting: &Setting,
+    contender: &Contender,
     plane: &ControlPlane,
     folder: &Path,
     cloud: SocketAddr,
@@ -112,17 +129,45 @@ fn start_manager(
     std::fs::write(&cloud_file, format!("endpoint: {cloud}\n"))?;
     let kubeconfig = folder.join("kubeconfig");
     plane.write_kubeconfig(&kubeconfig, &plane.admin().token)?;
-    Command::new(&setting.manager)
-        .args(["--cloud-provider=mock", "--leader-elect=false", "--controllers=cloud-node-controller"])
-        .args(["--kube-api-qps=5000", "--kube-api-burst=10000", "-v=0"])
+    let log = std::fs::File::create(folder.join(LOG))?;
+    let mut command = Command::new(&contender.binary);
+    command
+        .args(COMMON_FLAGS)
         .arg(format!("--cloud-config={}", cloud_file.display()))
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .args(&setting.flags)
+        // Both serve, as they would in a cluster, but where nothing else on the machine does.
+        .args(["--bind-address=127.0.0.1".to_owned(), format!("--secure-port={}", free_port()?)])
+        .args(&contender.flags);
+    if contender.cloud == Cloud::Own {
+        command.env("BENCH_LATENCY_MS", setting.latency_ms.to_string()).env("BENCH_CALLS_FILE", folder.join(CALLS));
+    }
+    command
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(log)
         .kill_on_drop(true)
         .spawn()
-        .with_context(|| format!("cannot start {}", setting.manager.display()))
+        .with_context(|| format!("cannot start {}", contender.binary.display()))
+}
+
+/// The manager's standard error, in the folder of the run.
+const LOG: &str = "manager.log";
+/// Where a manager with a cloud of its own counts its calls, in the folder of the run.
+const CALLS: &str = "calls";
+
+/// What the manager said last, which is why it ended.
+fn last_line(folder: &Path) -> String {
+    let log = std::fs::read(folder.join(LOG)).unwrap_or_default();
+    String::from_utf8_lossy(&log).lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+}
+
+/// Calls of a cloud inside the manager, and the nodes asked about: one byte per call, and one node per call.
+fn counted_calls(folder: &Path) -> anyhow::Result<(u64, u64)> {
+    let calls = std::fs::metadata(folder.join(CALLS)).context("the manager counted no calls")?.len();
+    Ok((calls, calls))
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 fn cloud_config(latency_ms: u64) -> anyhow::Result<CloudConfig> {
@@ -137,7 +182,8 @@ fn server_usage(plane: &ControlPlane) -> anyhow::Result<(Usage, Usage)> {
     Ok((of(Component::Apiserver)?, of(Component::Etcd)?))
 }
 
-/// Waits until so many nodes have a zone label, which the patch that removes the taint sets.
+/// Waits until so many nodes have a zone label, which the write that removes the taint sets. For ours that is a node's
+/// last write; the baseline's addresses follow in another one, which is left out of its time.
 async fn all_initialised(client: Client, nodes: usize) -> anyhow::Result<()> {
     let api = Api::<Node>::all(client);
     let mut seen = HashSet::new();
@@ -156,12 +202,12 @@ async fn all_initialised(client: Client, nodes: usize) -> anyhow::Result<()> {
 }
 
 /// Requests of the manager, watches and lists included.
-fn requests(plane: &ControlPlane) -> anyhow::Result<BTreeMap<String, usize>> {
+fn requests(plane: &ControlPlane, contender: &Contender) -> anyhow::Result<BTreeMap<String, usize>> {
     let mut sums = BTreeMap::new();
-    for (key, count) in plane.audit_log()?.counts() {
-        if key.user_agent.starts_with("ccm-mock/") {
-            *sums.entry(format!("{} {}", key.verb, key.resource)).or_default() += count;
-        }
+    for (key, count) in plane.audit_log()?.of_agent(&contender.agent).counts() {
+        *sums.entry(format!("{} {}", key.verb, key.resource)).or_default() += count;
     }
+    // A manager that initialised nodes did send requests: an agent of another name must not look like thrift.
+    ensure!(!sums.is_empty(), "the audit log has no requests of `{}`", contender.agent);
     Ok(sums)
 }
