@@ -110,8 +110,18 @@ pub(super) async fn delete(
         Err(error) => match error.kind() {
             ApiErrorKind::NotFound => Ok(Deleted::Withdrawn("gone already")),
             ApiErrorKind::Conflict => Ok(Deleted::Withdrawn("changed meanwhile")),
+            // The answer was lost, not necessarily the request.
+            ApiErrorKind::Unavailable | ApiErrorKind::Timeout if is_gone(api, fields, &fresh).await => Ok(Deleted::Yes),
             _ => Err(error),
         },
+    }
+}
+
+/// Tells whether the Node is known to be gone; an error is no knowledge.
+async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool {
+    match api.get_node(&node.name, fields).await {
+        Ok(now) => now.uid != node.uid,
+        Err(error) => matches!(error.kind(), ApiErrorKind::NotFound),
     }
 }
 
