@@ -2,6 +2,7 @@
 
 pub mod node;
 pub mod node_lifecycle;
+mod report;
 
 use std::sync::Arc;
 

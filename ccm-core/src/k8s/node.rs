@@ -73,7 +73,7 @@ impl NodeView {
 
     /// Tells whether the node carries the shutdown taint (key and effect).
     pub fn has_shutdown_taint(&self) -> bool {
-        self.taints.iter().any(|t| &*t.key == wk::TAINT_SHUTDOWN && t.effect == TaintEffect::NoSchedule)
+        self.taints.iter().any(Taint::is_shutdown)
     }
 
     /// Tells whether condition `Ready` is `True`. A missing condition counts as unknown, hence as not ready.
@@ -145,6 +145,13 @@ pub struct Taint {
     pub value: Arc<str>,
     /// Taint effect.
     pub effect: TaintEffect,
+}
+
+impl Taint {
+    /// Tells whether this is the shutdown taint (key and effect; the value does not matter).
+    pub fn is_shutdown(&self) -> bool {
+        &*self.key == wk::TAINT_SHUTDOWN && self.effect == TaintEffect::NoSchedule
+    }
 }
 
 /// Effect of a taint.

@@ -140,11 +140,11 @@ impl Manager {
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
         let mut clients = std::collections::BTreeMap::new();
-        for name in [NODE_CLIENT, "leader-election", "events", "shared-informers", wk::COMPONENT_MANAGER] {
+        for name in [NODE_CLIENT, "leader-election", "events", "shared-informers"] {
             clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
         }
-        let fallback = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
-        let clients = move |name: &str| clients.get(name).cloned().unwrap_or_else(|| fallback.clone());
+        let manager = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
+        let clients = move |name: &str| clients.get(name).unwrap_or(&manager).clone();
         Ok(Self::with_clients(product, config, provider, Arc::new(clients), host))
     }
 

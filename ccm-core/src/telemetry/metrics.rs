@@ -5,11 +5,7 @@
 
 use std::time::Duration;
 
-use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry,
-    core::{Collector, Desc},
-    proto::MetricFamily,
-};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector};
 
 use crate::provider::CloudError;
 
@@ -61,15 +57,5 @@ impl CloudMetrics {
         self.calls.with_label_values(&[operation, outcome]).inc();
         self.latency.with_label_values(&[operation]).observe(elapsed.as_secs_f64());
         self.batch.with_label_values(&[operation]).observe(size as f64);
-    }
-}
-
-impl Collector for CloudMetrics {
-    fn desc(&self) -> Vec<&Desc> {
-        [self.calls.desc(), self.latency.desc(), self.batch.desc()].concat()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        [self.calls.collect(), self.latency.collect(), self.batch.collect()].concat()
     }
 }

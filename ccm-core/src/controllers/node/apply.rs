@@ -9,7 +9,7 @@ use super::plan::{InitError, InitPlan, NodeChange, labels, plan_init};
 use crate::{
     k8s::{NodeAddress, NodeFields, NodeView},
     provider::InstanceMetadata,
-    runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Patched, Subresource, escape_pointer},
+    runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
 };
 
 /// Attempts at a node that keeps changing under our hands, as upstream.
@@ -54,10 +54,8 @@ pub(crate) async fn initialize(
             attempt_once(api, &node, meta).await
         };
         let retry = match &result {
-            Err(ApplyError::Api(error)) => match error.kind() {
-                ApiErrorKind::NotFound => return Ok(Initialized::NotNeeded),
-                kind => is_race(kind),
-            },
+            Err(ApplyError::Api(error)) if error.is_not_found() => return Ok(Initialized::NotNeeded),
+            Err(ApplyError::Api(error)) => error.is_race(),
             _ => false,
         };
         if !retry || attempt == ATTEMPTS {
@@ -72,16 +70,11 @@ pub(crate) async fn initialize(
                 node = Arc::new(fresh);
             }
             Ok(_) => return Ok(Initialized::NotNeeded),
-            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(Initialized::NotNeeded),
+            Err(error) if error.is_not_found() => return Ok(Initialized::NotNeeded),
             Err(error) => return Err(error.into()),
         }
     }
     Ok(Initialized::NotNeeded)
-}
-
-/// Tells whether the object was not as we thought, so that reading it again helps.
-pub(crate) fn is_race(kind: &ApiErrorKind) -> bool {
-    matches!(kind, ApiErrorKind::Conflict | ApiErrorKind::TestFailed)
 }
 
 async fn attempt_once(

@@ -8,7 +8,6 @@ mod apply;
 mod metrics;
 mod periodic;
 mod plan;
-mod report;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,12 +15,11 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{apply::is_race, report::Reports};
 use self::{
     apply::{ApplyError, Initialized},
     metrics::{NodeMetrics, Outcome, Work},
 };
-use super::ControllerContext;
+use super::{ControllerContext, report::Reports};
 use crate::{
     error::chain,
     k8s::NodeView,
@@ -202,9 +200,9 @@ impl NodeController {
         let _permit = self.writes.acquire().await;
         match apply::patch_label_copies(&self.cx.api, node, copies).await {
             Ok(()) => self.metrics.count(Work::Labels, Outcome::Changed),
-            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => {}
+            Err(error) if error.is_not_found() => {}
             // Somebody changed the node; by the next attempt the watch has brought it.
-            Err(error) if is_race(error.kind()) => return Err(SyncError::Race),
+            Err(error) if error.is_race() => return Err(SyncError::Race),
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::{
     error::chain,
     k8s::NodeView,
     provider::{InstanceMetadata, Need, NodeQuery, Power, Presence},
-    runtime::api::{ApiError, ApiErrorKind},
+    runtime::api::ApiError,
 };
 
 /// A snapshot of the provider may be this part of the period old.
@@ -24,13 +24,13 @@ const MAX_AGE_PART: u32 = 10;
 impl NodeController {
     pub(super) async fn update_periodically(&self, cancel: &CancellationToken) {
         let period = self.config.status_update_period;
-        let pause_until = |at| cancel.run_until_cancelled(tokio::time::sleep_until(at));
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         while !cancel.is_cancelled() {
             let start = Instant::now();
             self.update_all(period, cancel).await;
             // A pass that took long, because the cloud is slow, is not followed by the next at once.
-            pause_until((start + period).max(Instant::now() + period / 2)).await;
+            let next = (start + period).max(Instant::now() + period / 2);
+            cancel.run_until_cancelled(tokio::time::sleep_until(next)).await;
         }
     }
 
@@ -124,7 +124,7 @@ impl NodeController {
                 tracing::info!(node = %node.name, ?work, "node updated");
             }
             // Gone, or changed under our hands: the next pass sees it as it is then.
-            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) || apply::is_race(error.kind()) => {}
+            Err(error) if error.is_not_found() || error.is_race() => {}
             Err(error) => {
                 self.metrics.count(work, Outcome::Failed);
                 tracing::warn!(node = %node.name, ?work, error = chain(&error), "node not updated");

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 
 use crate::{
-    controllers::node::is_race,
     k8s::{NodeFields, NodeView, TaintEffect, well_known as wk},
     provider::{CloudProvider, NodeClaim},
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
@@ -30,8 +29,8 @@ pub(super) async fn set_shutdown_taint(
         let patch = Patch::Json(if wanted { add_taint(&node) } else { remove_taints(&node) });
         match api.patch_node(&node.name, Subresource::None, &patch).await {
             Ok(_) => return Ok(true),
-            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(false),
-            Err(error) if !is_race(error.kind()) || attempt == ATTEMPTS => return Err(error),
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) if !error.is_race() || attempt == ATTEMPTS => return Err(error),
             Err(_) => {}
         }
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
@@ -39,7 +38,7 @@ pub(super) async fn set_shutdown_taint(
             Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != wanted => node = fresh,
             // Another node, or its state is no reason any more.
             Ok(_) => return Ok(false),
-            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(false),
+            Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         }
     }
@@ -62,13 +61,8 @@ fn add_taint(node: &NodeView) -> Vec<PatchOp> {
 }
 
 fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
-    let positions: Vec<usize> = node
-        .taints
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| &*t.key == wk::TAINT_SHUTDOWN && t.effect == TaintEffect::NoSchedule)
-        .map(|(position, _)| position)
-        .collect();
+    let positions: Vec<usize> =
+        node.taints.iter().enumerate().filter(|(_, taint)| taint.is_shutdown()).map(|(position, _)| position).collect();
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     for position in &positions {
         operations.push(PatchOp::test(format!("/spec/taints/{position}/key"), wk::TAINT_SHUTDOWN));
@@ -98,7 +92,7 @@ pub(super) async fn delete(
 ) -> Result<Deleted, ApiError> {
     let fresh = match api.get_node(&node.name, fields).await {
         Ok(fresh) => fresh,
-        Err(error) if matches!(error.kind(), ApiErrorKind::NotFound) => return Ok(Deleted::Withdrawn("gone already")),
+        Err(error) if error.is_not_found() => return Ok(Deleted::Withdrawn("gone already")),
         Err(error) => return Err(error),
     };
     if let Some(why) = objection(provider.as_ref(), node, &fresh) {
@@ -121,7 +115,7 @@ pub(super) async fn delete(
 async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool {
     match api.get_node(&node.name, fields).await {
         Ok(now) => now.uid != node.uid,
-        Err(error) => matches!(error.kind(), ApiErrorKind::NotFound),
+        Err(error) => error.is_not_found(),
     }
 }
 

@@ -18,7 +18,7 @@ use self::{
     metrics::{Deletion, LifecycleMetrics},
     plan::{Action, Controls, MAX_CONTROLS, Safety, Seen, Tracker},
 };
-use super::{ControllerContext, node::Reports};
+use super::{ControllerContext, report::Reports};
 use crate::{
     error::chain,
     k8s::NodeView,

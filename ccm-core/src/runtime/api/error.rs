@@ -131,6 +131,16 @@ impl ApiError {
         &self.kind
     }
 
+    /// Tells whether the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.kind == ApiErrorKind::NotFound
+    }
+
+    /// Tells whether the object was not as the caller thought, so that reading it again and deciding again helps.
+    pub fn is_race(&self) -> bool {
+        matches!(self.kind, ApiErrorKind::Conflict | ApiErrorKind::TestFailed)
+    }
+
     /// Returns how long the server asked to wait before the next try.
     pub fn retry_after(&self) -> Option<Duration> {
         self.details.retry_after

@@ -3,7 +3,8 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Source of the wall-clock times that are *written* to the API. Nothing is ever decided by it.
+/// Source of the wall-clock times that are *written* to the API. Nothing is decided by it alone: the age of a Node is read
+/// off it, but a deletion also needs that age by what was watched on the monotonic clock.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
