@@ -3,62 +3,81 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 
-/// What the baseline gets beside the flags of both: its default of one node at a time (`k8s.io/cloud-provider` 0.36,
-/// `controllers/node/config/v1alpha1/defaults.go`) would make the comparison too easy.
-const BASELINE_FLAGS: [&str; 1] = ["--concurrent-node-syncs=64"];
+/// What the tuned managers get beside the flags of all.
+const TUNED: [&str; 4] =
+    ["--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-node-syncs=32", "--concurrent-service-syncs=32"];
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// The manager of this repository, with the flags of the tuned Go manager.
+    Ours,
+    /// The manager of this repository, with its defaults.
+    OursDefault,
+    /// The Go manager of `tests/bench/go`, tuned.
+    GoTuned,
+    /// The same with the defaults of its framework.
+    GoDefault,
+}
+
+/// Where the cloud of a manager of this repository runs. The Go manager's is always in its own process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Place {
+    /// In the manager's process, so that its processor time and memory count as the manager's.
+    Inside,
+    /// In a process of its own, asked over HTTP.
+    Outside,
+}
 
 /// A manager and how it is run.
 #[derive(Debug, Clone)]
 pub(crate) struct Contender {
+    pub(crate) kind: Kind,
     pub(crate) binary: PathBuf,
-    /// Name of the binary, without its folder.
-    pub(crate) name: String,
     /// Start of its `User-Agent`, by which its requests are found in the audit log.
     pub(crate) agent: String,
     /// Flags beside those that all contenders get.
     pub(crate) flags: Vec<String>,
-    pub(crate) cloud: Cloud,
-}
-
-/// Which cloud a manager asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cloud {
-    /// The mock cloud that the benchmark serves.
-    Served,
-    /// One that the manager makes up itself, told the latency by its environment: see `tests/bench/go`.
-    Own,
+    pub(crate) place: Place,
 }
 
 impl Contender {
-    /// A manager of this repository, with the flags that are to be tried.
+    /// The manager of this repository. Further flags come last, and so win.
+    pub(crate) fn ours(kind: Kind, binary: &Path, place: Place, more: &[String]) -> Self {
+        let mut flags = if kind == Kind::Ours { TUNED.map(str::to_owned).to_vec() } else { Vec::new() };
+        flags.extend_from_slice(more);
+        // Its own product name, however the binary is called.
+        Self { kind, binary: binary.to_owned(), agent: "ccm-mock/".to_owned(), flags, place }
+    }
+
+    /// The Go manager.
     ///
     /// # Errors
     ///
     /// When the path names no file.
-    pub(crate) fn manager(binary: &Path, flags: Vec<String>) -> anyhow::Result<Self> {
-        Self::new(binary, flags, Cloud::Served)
-    }
-
-    /// The Go manager of `tests/bench/go`, tuned.
-    ///
-    /// # Errors
-    ///
-    /// When the path names no file.
-    pub(crate) fn baseline(binary: &Path) -> anyhow::Result<Self> {
-        Self::new(binary, BASELINE_FLAGS.map(str::to_owned).to_vec(), Cloud::Own)
-    }
-
-    fn new(binary: &Path, flags: Vec<String>, cloud: Cloud) -> anyhow::Result<Self> {
+    pub(crate) fn go(kind: Kind, binary: &Path) -> anyhow::Result<Self> {
         let name = binary.file_name().with_context(|| format!("{} names no file", binary.display()))?;
-        let name = name.to_string_lossy().into_owned();
-        let agent = match cloud {
-            // Its own product name, however the binary is called.
-            Cloud::Served => "ccm-mock/".to_owned(),
-            // client-go takes the name of the binary.
-            Cloud::Own => format!("{name}/"),
-        };
-        Ok(Self { binary: binary.to_owned(), name, agent, flags, cloud })
+        // client-go takes the name of the binary.
+        let agent = format!("{}/", name.to_string_lossy());
+        let flags = if kind == Kind::GoTuned { TUNED.map(str::to_owned).to_vec() } else { Vec::new() };
+        Ok(Self { kind, binary: binary.to_owned(), agent, flags, place: Place::Inside })
+    }
+
+    /// What tables call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Ours => "ours",
+            Kind::OursDefault => "ours, defaults",
+            Kind::GoTuned => "Go tuned",
+            Kind::GoDefault => "Go defaults",
+        }
+    }
+
+    /// Whether it is built on Go's framework.
+    pub(crate) fn is_go(&self) -> bool {
+        matches!(self.kind, Kind::GoTuned | Kind::GoDefault)
     }
 }
 
@@ -67,10 +86,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_baseline_is_found_by_the_name_of_its_binary_and_is_tuned() {
-        let baseline = Contender::baseline(Path::new("some/folder/ccm-go-baseline")).unwrap();
-        assert_eq!((&*baseline.name, &*baseline.agent), ("ccm-go-baseline", "ccm-go-baseline/"));
-        assert_eq!(baseline.flags, ["--concurrent-node-syncs=64"]);
-        assert!(Contender::baseline(Path::new("..")).is_err());
+    fn tuned_managers_get_the_same_flags() {
+        let go = Contender::go(Kind::GoTuned, Path::new("some/folder/ccm-go-baseline")).unwrap();
+        assert_eq!(go.agent, "ccm-go-baseline/");
+        let ours = Contender::ours(Kind::Ours, Path::new("renamed"), Place::Outside, &[]);
+        assert_eq!((&*ours.agent, &ours.flags), ("ccm-mock/", &go.flags));
+        assert_eq!(go.flags.len(), 4);
+        assert!(Contender::go(Kind::GoDefault, Path::new("go")).unwrap().flags.is_empty());
+        assert!(Contender::go(Kind::GoTuned, Path::new("..")).is_err());
+    }
+
+    #[test]
+    fn flags_on_the_command_line_win() {
+        let more = ["--kube-api-qps=5".to_owned()];
+        let ours = Contender::ours(Kind::Ours, Path::new("m"), Place::Inside, &more);
+        assert_eq!(ours.flags.last(), more.last());
+        assert_eq!(Contender::ours(Kind::OursDefault, Path::new("m"), Place::Inside, &more).flags, more);
     }
 }

@@ -1,75 +1,184 @@
-//! Measures how a cloud-controller-manager initialises many kubelet-shaped nodes that appear together.
+//! Measures cloud-controller-managers: what they need to bring a cluster up, what they cost when nothing changes, and
+//! how soon they react.
 //!
-//! A real etcd and kube-apiserver run on loopback, the nodes are registered, then the manager under test is started as
-//! a process of its own against the mock cloud of this process. The end is seen through a watch of metadata, because
-//! listing such nodes would be the server's main load. Figures of one run are noise on a busy machine: medians over
-//! several runs are printed. A second manager, the baseline, is measured in turns with the first, each run on a fresh
-//! control plane, so that what the machine does meanwhile meets both.
+//! A real etcd and kube-apiserver run on loopback, kubelet-shaped nodes and services are made, then the manager under
+//! test is started as a process of its own. What it has done is seen through narrow watches, because listing such nodes
+//! would be the server's main load. Figures of one run are noise on a busy machine: several managers are measured in
+//! turns, each run on a fresh control plane, and medians and ratios are printed.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
+mod admin;
+mod cloud;
+mod cluster;
 mod contender;
-mod run;
+mod figures;
+mod follow;
+mod manager;
+mod measure;
+mod scenario;
 mod table;
+mod watch;
+mod world;
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
+use anyhow::Context as _;
 use clap::Parser;
 
-use crate::{contender::Contender, run::Setting, table::Series};
+use crate::{
+    contender::{Contender, Kind, Place},
+    measure::Measure,
+    scenario::{Outage, Scenario, Setting, Size},
+    table::Series,
+};
 
-/// Measures node initialisation and prints Markdown tables.
+/// Measures cloud-controller-managers and prints Markdown tables.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Binary of the manager under test.
+    /// What is measured.
+    #[arg(default_value = "converge")]
+    measure: Measure,
+    /// Binary of the manager of this repository.
     #[arg(long)]
     manager: PathBuf,
-    /// Binary of the Go manager in `tests/bench/go`, to be measured in turns with the manager under test.
+    /// Binary of the Go manager in `tests/bench/go`, to be measured too.
     #[arg(long)]
     baseline: Option<PathBuf>,
-    /// Node counts, one table each.
-    #[arg(long, value_delimiter = ',', default_value = "200,1000")]
-    nodes: Vec<NonZeroUsize>,
-    /// Runs per node count, of each manager.
-    #[arg(long, default_value = "3")]
-    runs: NonZeroUsize,
-    /// Latency of one call of the cloud, in milliseconds.
-    #[arg(long, default_value = "20")]
-    latency_ms: u64,
-    /// More flags for the manager under test, for instance to compare settings.
+    /// Who is measured. Default: ours, and with `--baseline` the tuned Go manager.
+    #[arg(long, value_delimiter = ',')]
+    contenders: Vec<Kind>,
+    /// Sizes as `nodes/services`, one table each. The default depends on the measure.
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<Size>,
+    /// Runs per size, of each manager. The default depends on the measure.
+    #[arg(long)]
+    runs: Option<NonZeroUsize>,
+    /// What the cloud is like.
+    #[arg(long, default_value = "steady")]
+    setting: Setting,
+    /// Where the cloud of our manager runs; a restart always has it outside.
+    #[arg(long, default_value = "inside")]
+    cloud: Place,
+    /// Seconds for which every call of the cloud fails; for `converge`.
+    #[arg(long)]
+    outage: Option<u64>,
+    /// Seconds from the start of the manager to that outage.
+    #[arg(long, default_value = "10")]
+    outage_after: u64,
+    /// Value of `--controllers` for all managers; what they do not run is not waited for.
+    #[arg(long, default_value = "*")]
+    controllers: String,
+    /// More flags for our manager, for instance to compare settings.
     #[arg(last = true)]
     flags: Vec<String>,
+}
+
+impl Arguments {
+    fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
+        let default: &[Kind] = if self.baseline.is_some() { &[Kind::Ours, Kind::GoTuned] } else { &[Kind::Ours] };
+        let kinds = if self.contenders.is_empty() { default } else { &self.contenders };
+        // One cloud has to outlive its manager, or to serve two.
+        let outside = matches!(self.measure, Measure::Restart | Measure::Failover);
+        let place = if outside { Place::Outside } else { self.cloud };
+        let make = |kind: &Kind| match kind {
+            Kind::Ours | Kind::OursDefault => Ok(Contender::ours(*kind, &self.manager, place, &self.flags)),
+            Kind::GoTuned | Kind::GoDefault => {
+                let baseline = self.baseline.as_ref().context("the Go manager needs `--baseline`")?;
+                Contender::go(*kind, baseline)
+            }
+        };
+        kinds.iter().map(make).collect()
+    }
+
+    fn scenarios(&self) -> Vec<Scenario> {
+        let sizes = if self.sizes.is_empty() { self.measure.default_sizes() } else { self.sizes.clone() };
+        let scenario = |size| Scenario { size, setting: self.setting, controllers: self.controllers.clone() };
+        sizes.into_iter().map(scenario).collect()
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        let length = Duration::from_secs(self.outage?);
+        Some(Outage { after: Duration::from_secs(self.outage_after), length })
+    }
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let mut contenders = vec![Contender::manager(&arguments.manager, arguments.flags.clone())?];
-    if let Some(baseline) = &arguments.baseline {
-        contenders.push(Contender::baseline(baseline)?);
-    }
-    for nodes in &arguments.nodes {
-        let setting = Setting { nodes: nodes.get(), latency_ms: arguments.latency_ms };
-        let series = measure(&setting, &contenders, arguments.runs).await?;
-        println!("{}", table::markdown(&setting, &series));
+    let contenders = arguments.contenders()?;
+    let outage = arguments.outage();
+    let runs = arguments.runs.map_or(arguments.measure.default_runs(), NonZeroUsize::get);
+    for scenario in arguments.scenarios() {
+        let series = measure(arguments.measure, &scenario, &contenders, outage, runs).await?;
+        println!("{}", table::markdown(arguments.measure, &scenario, outage, &series));
     }
     Ok(())
 }
 
 /// Runs all contenders in turns.
-async fn measure(setting: &Setting, contenders: &[Contender], runs: NonZeroUsize) -> anyhow::Result<Vec<Series>> {
-    let start = |contender: &Contender| Series { contender: contender.clone(), samples: Vec::new() };
+async fn measure(
+    measure: Measure,
+    scenario: &Scenario,
+    contenders: &[Contender],
+    outage: Option<Outage>,
+    runs: usize,
+) -> anyhow::Result<Vec<Series>> {
+    let start = |contender: &Contender| Series { contender: contender.clone(), runs: Vec::new() };
     let mut all: Vec<Series> = contenders.iter().map(start).collect();
-    for number in 1..=runs.get() {
+    for number in 1..=runs {
         let mut turn: Vec<&mut Series> = all.iter_mut().collect();
-        // Nobody is always the one who comes second, on a machine whose caches are warm and whose disk is busy.
+        // Nobody is always the one who comes last, on a machine whose caches are warm and whose disk is busy.
         if number % 2 == 0 {
             turn.reverse();
         }
         for series in turn {
-            eprintln!("{} nodes, run {number} of {runs}: {}", setting.nodes, series.contender.name);
-            series.samples.push(run::measure(setting, &series.contender).await?);
+            let name = series.contender.name();
+            eprintln!("{measure:?}, {}, run {number} of {runs}: {name}", scenario.size);
+            let figures = measure.run(scenario, &series.contender, outage).await;
+            series.runs.push(figures.with_context(|| format!("measure {name}"))?);
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Arguments {
+        Arguments::try_parse_from(["bench", "--manager", "ccm-mock"].iter().chain(arguments)).unwrap()
+    }
+
+    #[test]
+    fn the_baseline_makes_a_second_contender() {
+        let kinds = |arguments: &[&str]| -> Vec<Kind> {
+            parse(arguments).contenders().unwrap().into_iter().map(|contender| contender.kind).collect()
+        };
+        assert_eq!(kinds(&[]), [Kind::Ours]);
+        assert_eq!(kinds(&["--baseline", "go"]), [Kind::Ours, Kind::GoTuned]);
+        let all = ["--baseline", "go", "--contenders", "go-default,ours"];
+        assert_eq!(kinds(&all), [Kind::GoDefault, Kind::Ours]);
+        assert!(parse(&["--contenders", "go-tuned"]).contenders().is_err(), "there is no Go manager");
+    }
+
+    #[test]
+    fn a_restart_keeps_its_cloud() {
+        let place = |arguments: &[&str]| parse(arguments).contenders().unwrap().remove(0).place;
+        assert_eq!(place(&["restart", "--cloud", "inside"]), Place::Outside);
+        assert_eq!(place(&["idle"]), Place::Inside);
+        assert_eq!(place(&["idle", "--cloud", "outside"]), Place::Outside);
+    }
+
+    #[test]
+    fn sizes_and_outages_are_read() {
+        let sizes = |arguments: &[&str]| -> Vec<Size> {
+            parse(arguments).scenarios().iter().map(|scenario| scenario.size).collect()
+        };
+        assert_eq!(sizes(&["--sizes", "10/2,5"]), [Size { nodes: 10, services: 2 }, Size { nodes: 5, services: 0 }]);
+        assert_eq!(sizes(&["memory"]), [Size { nodes: 20_000, services: 0 }]);
+        assert_eq!(parse(&[]).outage(), None);
+        let outage = parse(&["--outage", "300"]).outage().unwrap();
+        assert_eq!((outage.after.as_secs(), outage.length.as_secs()), (10, 300));
+    }
 }

@@ -1,99 +1,110 @@
-//! Medians as Markdown.
+//! Medians and ratios as Markdown.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::fmt::Write as _;
 
 use crate::{
-    contender::Contender,
-    run::{COMMON_FLAGS, Sample, Setting},
+    contender::{Contender, Place},
+    figures::{Figure, Figures},
+    measure::Measure,
+    scenario::{Outage, Scenario},
 };
 
-/// The samples of one contender.
+/// The runs of one contender.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) contender: Contender,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) runs: Vec<Figures>,
 }
 
-/// Prints the medians of each contender with the smallest and largest value of each figure, and with two contenders
-/// the first one's median divided by the second one's.
-pub(crate) fn markdown(setting: &Setting, all: &[Series]) -> String {
-    let runs = all.iter().map(|series| series.samples.len()).max().unwrap_or(0);
-    let mut text = format!("### {} nodes, {} ms cloud latency, {runs} runs\n\n", setting.nodes, setting.latency_ms);
-    text.push_str(&settings(all));
+impl Series {
+    /// The figure of every run; one that a run does not have is nothing of that kind.
+    fn values(&self, name: &str) -> Vec<f64> {
+        self.runs.iter().map(|run| run.get(name).map_or(0.0, |figure| figure.value)).collect()
+    }
+}
+
+/// Prints the median of each figure for each contender with the smallest and largest value, and with several contenders
+/// the ratio of the first to each other one, run by run, in the same way.
+pub(crate) fn markdown(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &[Series]) -> String {
+    let mut text = heading(measure, scenario, outage, all);
     text.push_str("| figure |");
     for series in all {
         // Writing to a string cannot fail.
-        let _ = write!(text, " {}: median | min – max |", series.contender.name);
+        let _ = write!(text, " {} |", series.contender.name());
     }
-    text.push_str(if all.len() == 2 { " ratio |\n|---|" } else { "\n|---|" });
-    text.push_str(&"---|---|".repeat(all.len()));
-    text.push_str(if all.len() == 2 { "---|\n" } else { "\n" });
-    let mut row = |name: &str, digits: usize, value: &dyn Fn(&Sample) -> f64| {
-        let spreads: Option<Vec<Spread>> =
-            all.iter().map(|series| Spread::of(series.samples.iter().map(value).collect())).collect();
-        text.push_str(&line(name, digits, &spreads.unwrap_or_default()));
-    };
-    row("seconds until all are initialised", 2, &|s| s.seconds);
-    row("CPU seconds of the manager", 2, &|s| s.cpu);
-    row("peak RSS of the manager, MiB", 1, &|s| s.peak_rss_mib);
-    row("CPU seconds of kube-apiserver", 2, &|s| s.apiserver_cpu);
-    row("CPU seconds of etcd", 2, &|s| s.etcd_cpu);
-    row("provider calls", 0, &|s| s.cloud_calls as f64);
-    row("nodes asked about", 0, &|s| s.cloud_nodes as f64);
-    row("API requests", 0, &|s| s.requests.values().sum::<usize>() as f64);
-    let names: BTreeSet<&String> = all.iter().flat_map(|a| &a.samples).flat_map(|s| s.requests.keys()).collect();
-    for name in names {
-        row(&format!("API requests: {name}"), 0, &|s| s.requests.get(name).copied().unwrap_or(0) as f64);
+    let [first, others @ ..] = all else { return text };
+    for other in others {
+        let _ = write!(text, " {} : {} |", first.contender.name(), other.contender.name());
+    }
+    text.push_str("\n|---|");
+    text.push_str(&"---|".repeat(all.len() + others.len()));
+    text.push('\n');
+    for Figure { name, digits, .. } in rows(all) {
+        let _ = write!(text, "| {name} |");
+        for series in all {
+            let _ = write!(text, " {} |", spread(series.values(&name), digits));
+        }
+        for other in others {
+            let pairs = first.values(&name).into_iter().zip(other.values(&name));
+            let ratios: Vec<f64> =
+                pairs.map(|(ours, theirs)| ours / theirs).filter(|ratio| ratio.is_finite()).collect();
+            // More digits than anybody needs, where tens of calls stand beside thousands.
+            let _ = write!(text, " {} |", spread(ratios, 3));
+        }
+        text.push('\n');
     }
     text
 }
 
-/// Says with which flags was measured.
-fn settings(all: &[Series]) -> String {
-    let mut text = format!("Flags: `{}`", COMMON_FLAGS.join(" "));
-    for Series { contender, .. } in all.iter().filter(|series| !series.contender.flags.is_empty()) {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "; {} also `{}`", contender.name, contender.flags.join(" "));
+/// Says what was measured.
+fn heading(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &[Series]) -> String {
+    let runs = all.iter().map(|series| series.runs.len()).max().unwrap_or(0);
+    let plural = if runs == 1 { "" } else { "s" };
+    let mut text =
+        format!("### {measure:?}, {}, {:?} cloud, {runs} run{plural} each\n\n", scenario.size, scenario.setting);
+    if let Some(Outage { after, length }) = outage {
+        let _ = writeln!(text, "All cloud calls fail for {length:?}, from {after:?} after the start.\n");
+    }
+    let _ = write!(text, "Flags: `{}`", scenario.flags().join(" "));
+    for Series { contender, .. } in all {
+        if !contender.flags.is_empty() {
+            let _ = write!(text, "; {} also `{}`", contender.name(), contender.flags.join(" "));
+        }
+        if contender.place == Place::Outside {
+            let _ = write!(text, "; the cloud of {} in a process of its own", contender.name());
+        }
     }
     text.push_str(".\n\n");
     text
 }
 
-/// One row; empty without values.
-fn line(name: &str, digits: usize, spreads: &[Spread]) -> String {
-    if spreads.is_empty() {
-        return String::new();
+/// All figures that anybody has: those that only a later contender has come after what precedes them there.
+fn rows(all: &[Series]) -> Vec<Figure> {
+    let mut rows: Vec<Figure> = Vec::new();
+    for run in all.iter().flat_map(|series| &series.runs) {
+        let mut next = 0;
+        for figure in &run.0 {
+            match rows.iter().position(|row| row.name == figure.name) {
+                Some(at) => next = at + 1,
+                None => {
+                    rows.insert(next, figure.clone());
+                    next += 1;
+                }
+            }
+        }
     }
-    let mut text = format!("| {name} |");
-    for Spread { median, min, max } in spreads {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " {median:.digits$} | {min:.digits$} – {max:.digits$} |");
-    }
-    if let [ours, theirs] = spreads {
-        let ratio = ours.median / theirs.median;
-        let _ = if ratio.is_finite() { write!(text, " {ratio:.2} |") } else { write!(text, " – |") };
-    }
-    text.push('\n');
-    text
+    rows
 }
 
-/// Where the values of a figure lie.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
-}
-
-impl Spread {
-    /// `None` without values.
-    fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
-        Some(Self { median, min, max })
+/// Median, and smallest and largest value where there are several; a dash without values.
+fn spread(mut values: Vec<f64>, digits: usize) -> String {
+    values.sort_by(f64::total_cmp);
+    let (Some(min), Some(max)) = (values.first(), values.last()) else { return "–".to_owned() };
+    let middle = values.len() / 2;
+    let median = if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+    match values.len() {
+        1 => format!("{median:.digits$}"),
+        _ => format!("{median:.digits$} ({min:.digits$} – {max:.digits$})"),
     }
 }
 
@@ -102,52 +113,71 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::{
+        contender::Kind,
+        scenario::{Setting, Size},
+    };
 
-    fn sample(seconds: f64, requests: &[(&str, usize)]) -> Sample {
-        let requests = requests.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        Sample { seconds, requests, ..Sample::default() }
+    fn run(amounts: &[(&str, f64)], counts: &[(&str, u64)]) -> Figures {
+        let mut figures = Figures::default();
+        for (name, value) in amounts {
+            figures.amount(*name, *value);
+        }
+        for (name, value) in counts {
+            figures.count(*name, *value);
+        }
+        figures
     }
 
-    fn series(contender: anyhow::Result<Contender>, samples: Vec<Sample>) -> Series {
-        Series { contender: contender.unwrap(), samples }
+    fn scenario() -> Scenario {
+        let size = Size { nodes: 2, services: 1 };
+        Scenario { size, setting: Setting::Steady, controllers: "cloud-node-controller".to_owned() }
+    }
+
+    fn ours(runs: Vec<Figures>) -> Series {
+        Series { contender: Contender::ours(Kind::OursDefault, Path::new("m"), Place::Outside, &[]), runs }
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between_the_middle_two() {
-        assert_eq!(Spread::of(vec![9.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 9.0 }));
-        assert_eq!(Spread::of(vec![9.0, 1.0, 2.0, 4.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
-        assert_eq!(Spread::of(Vec::new()), None);
+    fn a_median_of_an_even_number_lies_between_the_middle_two() {
+        assert_eq!(spread(vec![9.0, 1.0, 2.0], 0), "2 (1 – 9)");
+        assert_eq!(spread(vec![9.0, 1.0, 2.0, 4.0], 1), "3.0 (1.0 – 9.0)");
+        assert_eq!(spread(vec![1.25], 2), "1.25");
+        assert_eq!(spread(Vec::new(), 2), "–");
     }
 
     #[test]
-    fn two_contenders_are_compared_and_the_tuning_is_said() {
-        let ours = series(
-            Contender::manager(Path::new("ccm-mock"), Vec::new()),
-            vec![sample(1.0, &[("patch nodes", 2)]), sample(3.0, &[("patch nodes", 2)]), sample(2.0, &[])],
-        );
-        let theirs = series(
-            Contender::baseline(Path::new("ccm-go-baseline")),
-            vec![sample(4.0, &[("update nodes", 4)]), sample(4.0, &[("update nodes", 4)]), sample(5.0, &[])],
-        );
-        let text = markdown(&Setting { nodes: 2, latency_ms: 20 }, &[ours, theirs]);
+    fn ratios_are_of_pairs() {
+        let first = ours(vec![run(&[("seconds", 1.0)], &[]), run(&[("seconds", 6.0)], &[])]);
+        let contender = Contender::go(Kind::GoTuned, Path::new("go")).unwrap();
+        let second = Series { contender, runs: vec![run(&[("seconds", 4.0)], &[]), run(&[("seconds", 8.0)], &[])] };
+        let text = markdown(Measure::Converge, &scenario(), None, &[first, second]);
         for part in [
-            "### 2 nodes, 20 ms cloud latency, 3 runs\n",
-            "; ccm-go-baseline also `--concurrent-node-syncs=64`.\n",
-            "| figure | ccm-mock: median | min – max | ccm-go-baseline: median | min – max | ratio |\n|---|---|---|---|---|---|\n",
-            "| seconds until all are initialised | 2.00 | 1.00 – 3.00 | 4.00 | 4.00 – 5.00 | 0.50 |\n",
-            "| API requests: patch nodes | 2 | 0 – 2 | 0 | 0 – 0 | – |\n",
-            "| API requests: update nodes | 0 | 0 – 0 | 4 | 0 – 4 | 0.00 |\n",
+            "### Converge, 2 nodes / 1 services, Steady cloud, 2 runs each\n",
+            "; the cloud of ours, defaults in a process of its own; Go tuned also `--kube-api-qps=1000 ",
+            "| figure | ours, defaults | Go tuned | ours, defaults : Go tuned |\n|---|---|---|---|\n",
+            // Of medians it would be 3.5 / 6.
+            "| seconds | 3.50 (1.00 – 6.00) | 6.00 (4.00 – 8.00) | 0.500 (0.250 – 0.750) |\n",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
     }
 
     #[test]
+    fn what_only_one_has_is_nothing_for_the_other() {
+        let first = ours(vec![run(&[("a", 1.0), ("z", 1.0)], &[("requests", 5)])]);
+        let second = ours(vec![run(&[("a", 1.0)], &[("b", 3), ("requests", 0)])]);
+        let text = markdown(Measure::Idle, &scenario(), None, &[first, second]);
+        let table =
+            "| a | 1.00 | 1.00 | 1.000 |\n| b | 0 | 3 | 0.000 |\n| z | 1.00 | 0.00 | – |\n| requests | 5 | 0 | – |\n";
+        assert!(text.ends_with(table), "{text}");
+    }
+
+    #[test]
     fn one_contender_has_no_ratio() {
-        let alone = series(Contender::manager(Path::new("ccm-mock"), vec!["--v=4".to_owned()]), vec![sample(1.0, &[])]);
-        let text = markdown(&Setting { nodes: 1, latency_ms: 0 }, &[alone]);
-        assert!(text.contains("; ccm-mock also `--v=4`.\n"), "{text}");
-        assert!(text.contains("| figure | ccm-mock: median | min – max |\n|---|---|---|\n| seconds"), "{text}");
-        assert!(text.contains("| seconds until all are initialised | 1.00 | 1.00 – 1.00 |\n"), "{text}");
+        let outage = Outage { after: std::time::Duration::from_secs(10), length: std::time::Duration::from_secs(300) };
+        let text = markdown(Measure::Converge, &scenario(), Some(outage), &[ours(vec![run(&[("a", 1.0)], &[])])]);
+        assert!(text.contains("All cloud calls fail for 300s, from 10s after the start.\n"), "{text}");
+        assert!(text.ends_with("| figure | ours, defaults |\n|---|---|\n| a | 1.00 |\n"), "{text}");
     }
 }

@@ -9,13 +9,15 @@ pub struct Usage {
     pub cpu: Duration,
     /// Largest resident set so far, in bytes.
     pub peak_rss: u64,
+    /// Resident set now, in bytes.
+    pub rss: u64,
 }
 
 /// What the process used, or `None` where there is no `/proc` or no such process.
 pub fn usage(pid: u32) -> Option<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some(Usage { cpu: cpu(&stat)?, peak_rss: peak_rss(&status)? })
+    Some(Usage { cpu: cpu(&stat)?, peak_rss: bytes(&status, "VmHWM:")?, rss: bytes(&status, "VmRSS:")? })
 }
 
 /// Length of the kernel's unit in `/proc/*/stat`: `USER_HZ`, which is 100 on every architecture we build for.
@@ -29,8 +31,8 @@ fn cpu(stat: &str) -> Option<Duration> {
     Some(TICK * ticks)
 }
 
-fn peak_rss(status: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+fn bytes(status: &str, name: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -44,15 +46,17 @@ mod tests {
         let stat = "7 (odd ) name) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 3 4 20 0 1 0 100 1000 10";
         assert_eq!(cpu(stat), Some(Duration::from_secs(3)));
         assert_eq!(cpu("7 (x) S 1"), None);
-        assert_eq!(peak_rss("VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\n"), Some(2 * 1024 * 1024));
-        assert_eq!(peak_rss("VmPeak: 9 kB\n"), None);
+        let status = "VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\nVmRSS:\t 3 kB\n";
+        assert_eq!(bytes(status, "VmHWM:"), Some(2 * 1024 * 1024));
+        assert_eq!(bytes(status, "VmRSS:"), Some(3 * 1024));
+        assert_eq!(bytes("VmPeak: 9 kB\n", "VmHWM:"), None);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_uses_something() {
         let used = usage(std::process::id()).unwrap();
-        assert!(used.peak_rss > 1024 * 1024, "{used:?}");
+        assert!(used.rss > 1024 * 1024 && used.peak_rss >= used.rss, "{used:?}");
         assert_eq!(usage(u32::MAX), None);
     }
 }

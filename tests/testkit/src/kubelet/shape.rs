@@ -28,6 +28,8 @@ pub struct NodeSpec {
     pub provider_id: Option<String>,
     /// Labels given by `--node-labels`.
     pub labels: BTreeMap<String, String>,
+    /// Networks of the node's pods, as an allocator would have written them by now. A kubelet never does.
+    pub pod_cidrs: Vec<String>,
     /// Whether the node carries the taint that a cloud-controller-manager has to take off. On by default.
     pub uninitialized: bool,
 }
@@ -41,6 +43,7 @@ impl NodeSpec {
             provided_ips: Vec::new(),
             provider_id: None,
             labels: BTreeMap::new(),
+            pod_cidrs: Vec::new(),
             uninitialized: true,
         }
     }
@@ -63,6 +66,13 @@ impl NodeSpec {
     #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Adds a network for pods.
+    #[must_use]
+    pub fn pod_cidr(mut self, cidr: impl Into<String>) -> Self {
+        self.pod_cidrs.push(cidr.into());
         self
     }
 
@@ -130,6 +140,11 @@ pub(super) fn node(spec: &NodeSpec, shape: NodeShape, now: Timestamp) -> Value {
     }
     if let Some(provider_id) = &spec.provider_id {
         node_spec["providerID"] = provider_id.as_str().into();
+    }
+    if let Some(first) = spec.pod_cidrs.first() {
+        // The API server wants the old field to repeat the first entry of the new one.
+        node_spec["podCIDR"] = first.as_str().into();
+        node_spec["podCIDRs"] = json!(spec.pod_cidrs);
     }
     let mut status = json!({
         "capacity": resources("8", "16266944Ki"),
@@ -319,6 +334,14 @@ mod tests {
             {"type": "Hostname", "address": "n"},
         ]);
         assert_eq!(node["status"]["addresses"], addresses);
+    }
+
+    #[test]
+    fn pod_networks_are_written_in_both_forms() {
+        let spec = NodeSpec::new("n").initialized().pod_cidr("10.1.0.0/24").pod_cidr("2001:db8::/64");
+        let node = node(&spec, NodeShape::Light, now());
+        let both = json!({"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "2001:db8::/64"]});
+        assert_eq!(node["spec"], both);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! What a cached node costs, on the embedded API server: a real one would need gigabytes for so many.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use ccm_testkit::apiserver::{ApiServer, Options};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, api::ListParams};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::mebibytes;
+use crate::{
+    cloud::Cloud,
+    cluster,
+    contender::Contender,
+    figures::Figures,
+    manager::{Election, Manager},
+    scenario::{Scenario, Size},
+};
+
+/// Until a manager that was started again is done with what a start brings.
+const SETTLE: Duration = Duration::from_secs(30);
+/// How long nothing may be written before a manager counts as done.
+const QUIET: Duration = Duration::from_secs(10);
+/// A start that takes longer has failed.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// For how many nodes the figures are projected.
+const PROJECTED: f64 = 100_000.0;
+
+/// Measures one manager: with all nodes, and with none.
+pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
+    let nodes = scenario.size.nodes as f64;
+    let none = Scenario { size: Size { nodes: 0, services: 0 }, ..scenario.clone() };
+    let (empty, _) = resident(&none, contender).await?;
+    let (full, peak) = resident(scenario, contender).await?;
+    let each = (full.saturating_sub(empty)) as f64 / nodes;
+    let mut figures = Figures::default();
+    figures.amount("RSS without nodes, MiB", mebibytes(empty));
+    figures.amount("RSS with all nodes, MiB", mebibytes(full));
+    figures.amount("peak RSS with all nodes, MiB", mebibytes(peak));
+    figures.amount("RSS per node, bytes", each);
+    figures.amount("RSS for 100,000 nodes, projected, MiB", (empty as f64 + each * PROJECTED) / f64::from(1 << 20));
+    Ok(figures)
+}
+
+/// What a manager has resident that was started when all nodes were initialised: now and at most.
+async fn resident(scenario: &Scenario, contender: &Contender) -> anyhow::Result<(u64, u64)> {
+    let server = ApiServer::new(Options::default());
+    let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    serving.write_kubeconfig(&kubeconfig)?;
+    let kubelets = cluster::kubelets(server.client());
+    kubelets.register_all((0..scenario.size.nodes).map(cluster::node)).await?;
+    let cloud = Cloud::start(contender, scenario.setting, folder.path(), "a").await?;
+    let log = |name: &str| -> PathBuf { folder.path().join(name) };
+    let start = async |log: PathBuf, kubeconfig: &Path| {
+        Manager::start(contender, scenario, &cloud, kubeconfig, Election::Off, log).await
+    };
+
+    let mut first = start(log("first.log"), &kubeconfig).await?;
+    let done = first.during(quiet(server.client(), scenario.size.nodes));
+    timeout(LIMIT, done).await.context("not all nodes were initialised")??;
+    first.terminate().await?;
+    first.wait().await?;
+
+    let mut second = start(log("second.log"), &kubeconfig).await?;
+    second.stays(SETTLE).await?;
+    let usage = second.usage()?;
+    second.kill().await?;
+    cloud.stop().await?;
+    kubelets.stop().await;
+    serving.stop().await;
+    Ok((usage.rss, usage.peak_rss))
+}
+
+/// Waits until all nodes are initialised and nothing has been written for a while. The embedded server has no narrow
+/// watch, but its load counts for nobody.
+async fn quiet(client: Client, nodes: usize) -> anyhow::Result<()> {
+    let api = Api::<Node>::all(client);
+    // The write that takes the taint off sets the label.
+    let initialised = ListParams::default().labels("topology.kubernetes.io/zone");
+    let mut last = (String::new(), Instant::now());
+    loop {
+        let list = api.list_metadata(&initialised).await?;
+        let version = list.metadata.resource_version.unwrap_or_default();
+        if version != last.0 || list.items.len() < nodes {
+            last = (version, Instant::now());
+        }
+        if last.1.elapsed() >= QUIET {
+            return Ok(());
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
