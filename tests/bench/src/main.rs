@@ -21,7 +21,7 @@ mod table;
 mod watch;
 mod world;
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -104,8 +104,18 @@ impl Arguments {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match Box::pin(run(&Arguments::parse())).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures what is asked for.
+async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let contenders = arguments.contenders()?;
     let outage = arguments.outage();
     let runs = arguments.runs.map_or(arguments.measure.default_runs(), NonZeroUsize::get);
