@@ -152,9 +152,8 @@ async fn holds_the_services(client: &ApiClient, cache: &Cache<ServiceView>, fiel
     }
 }
 
-/// Services of all types, and how they become others.
-async fn services_are_followed(client: &ApiClient) {
-    let balancer = || json!({"type": "LoadBalancer"});
+/// Services of all types.
+async fn create_services(client: &ApiClient) {
     let of_class = |class: &str| json!({"type": "LoadBalancer", "loadBalancerClass": class});
     create_service(client, "a-cluster-ip", json!({"type": "ClusterIP"}), json!({})).await;
     create_service(client, "b-node-port", json!({"type": "NodePort"}), json!({})).await;
@@ -167,7 +166,11 @@ async fn services_are_followed(client: &ApiClient) {
     create_service(client, "f-foreign", of_class("example.com/theirs"), json!({"annotations": {"c": "d"}})).await;
     let finalizers = json!({"finalizers": [wk::FINALIZER_LOAD_BALANCER]});
     create_service(client, "g-cleanup", json!({"type": "ClusterIP"}), finalizers).await;
+}
 
+/// Services of all types, and how they become others.
+async fn services_are_followed(client: &ApiClient) {
+    create_services(client).await;
     let fields = ServiceFields { classes: vec!["example.com/ours".into()] };
     let options = ReflectorOptions { page_size: 3, ..ReflectorOptions::default() };
     let follower = Follower::<ServiceView>::of(client, fields.clone(), options).await;
@@ -206,11 +209,11 @@ async fn services_are_followed(client: &ApiClient) {
     follower.until("the change of type", soon, retyped).await;
     let off = Patch::Json(vec![PatchOp::Remove { path: "/metadata/finalizers".into() }]);
     client.patch_service_status("default", "d-balancer", &off).await.unwrap();
-    send("b-node-port", json!({"spec": balancer()})).await;
+    send("b-node-port", json!({"spec": {"type": "LoadBalancer"}})).await;
     send("e-claimed", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})).await;
     client.send(ApiRequest::delete(format!("{SERVICES}/f-foreign"))).await.unwrap();
     client.send(ApiRequest::delete(format!("{SERVICES}/g-cleanup"))).await.unwrap();
-    create_service(client, "h-late", balancer(), json!({})).await;
+    create_service(client, "h-late", json!({"type": "LoadBalancer"}), json!({})).await;
     follower.until("the last one", soon, |cache| cache.get("default/h-late").is_some()).await;
     holds_the_services(client, &follower.cache, &fields, &["b-node-port", "g-cleanup", "h-late"]).await;
     assert!(follower.cache.get("default/g-cleanup").unwrap().deleting);
