@@ -145,25 +145,27 @@ async fn services_come_and_go_with_their_relevance() {
 
 #[tokio::test(start_paused = true)]
 async fn deletions_are_seen_whatever_the_last_state_was() {
-    let server = Server::new(Behaviour::default());
-    let run = Run::synced(&server).await;
-    for name in ["a", "b", "c", "d"] {
-        put(&server, name, "u", &balancer(), NONE);
+    for protobuf in [false, true] {
+        let server = Server::new(Behaviour { protobuf, ..Behaviour::default() });
+        let run = Run::synced(&server).await;
+        for name in ["a", "b", "c", "d"] {
+            put(&server, name, "u", &balancer(), NONE);
+        }
+        run.caught_up(&server).await;
+        run.take_log();
+        server.delete("shop/a");
+        put(&server, "b", "u", &cluster_ip(), NONE);
+        server.delete("shop/b");
+        // Another protocol than any that is known: the state cannot be read, the deletion can.
+        put(&server, "c", "u", &json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "QUIC"}]}), NONE);
+        server.delete("shop/c");
+        // Deleted and created again as something else, under one name.
+        server.delete("shop/d");
+        put(&server, "d", "u2", &cluster_ip(), NONE);
+        server.delete("shop/d");
+        run.caught_up(&server).await;
+        assert_eq!(run.take_log(), ["-a/u lb port", "-b/u lb port", "-c/u lb port", "-d/u lb port"]);
     }
-    run.caught_up(&server).await;
-    run.take_log();
-    server.delete("shop/a");
-    put(&server, "b", "u", &cluster_ip(), NONE);
-    server.delete("shop/b");
-    // Another protocol than any that is known: the state cannot be read, the deletion can.
-    put(&server, "c", "u", &json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "QUIC"}]}), NONE);
-    server.delete("shop/c");
-    // Deleted and created again as something else, under one name.
-    server.delete("shop/d");
-    put(&server, "d", "u2", &cluster_ip(), NONE);
-    server.delete("shop/d");
-    run.caught_up(&server).await;
-    assert_eq!(run.take_log(), ["-a/u lb port", "-b/u lb port", "-c/u lb port", "-d/u lb port"]);
 }
 
 #[tokio::test(start_paused = true)]
