@@ -11,7 +11,10 @@ pub(crate) struct Arguments {
     /// Measures the Go manager of `tests/bench/go` too, in turns, and prints ratios; comes before the other arguments
     #[arg(long)]
     compare: bool,
-    /// Arguments of the benchmark: `--nodes`, `--runs`, `--latency-ms`, and flags of the manager after `--`
+    /// Takes profiles of our manager with `perf` and says where they are; comes before the other arguments
+    #[arg(long)]
+    profile: bool,
+    /// What is measured (`converge`, `restart`, …), arguments of the benchmark, and flags of the manager after `--`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -23,14 +26,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let baseline = if arguments.compare { Some(build_baseline(&target)?) } else { None };
     // Without the demo, as in an image.
     let mut manager = process::cargo()?;
-    process::run(manager.args(["build", "--release", "--package", "ccm-mock", "--no-default-features"]))?;
-    // Building the benchmark builds ccm-mock's library with other features, never the binary again.
+    // Both have a folder of their own in the target directory.
+    let profile = if arguments.profile { "profiling" } else { "release" };
+    process::run(manager.args(["build", "--profile", profile, "--package", "ccm-mock", "--no-default-features"]))?;
+    // Building the benchmark never builds the binary again.
     let mut bench = process::cargo()?;
-    bench.args(["run", "--release", "--package", "ccm-bench", "--", "--manager"]).arg(target.join("release/ccm-mock"));
+    bench.args(["run", "--release", "--package", "ccm-bench", "--", "--manager"]);
+    bench.arg(target.join(profile).join("ccm-mock"));
     if let Some(baseline) = baseline {
         bench.arg("--baseline").arg(baseline);
     }
-    process::run(bench.args(&arguments.rest))
+    if !arguments.profile {
+        return process::run(bench.args(&arguments.rest));
+    }
+    let profiles = target.join("bench/profiles");
+    process::run(bench.arg("--profiles").arg(&profiles).args(&arguments.rest))?;
+    println!("profiles: perf report --no-inline --no-children --input {}/<process>.perf", profiles.display());
+    Ok(())
 }
 
 /// Builds the Go manager. Go itself finds out whether anything is to be done.

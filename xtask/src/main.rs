@@ -40,7 +40,7 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Measures node initialisation on a real control plane and prints tables; needs Go
+    /// Measures the controllers on a real control plane and prints tables; needs Go
     Bench(bench::Arguments),
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
     Ci,

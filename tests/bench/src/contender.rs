@@ -41,6 +41,8 @@ pub(crate) struct Contender {
     /// Flags beside those that all contenders get.
     pub(crate) flags: Vec<String>,
     pub(crate) place: Place,
+    /// Folder for profiles of its processes, if they are to be made.
+    pub(crate) profiles: Option<PathBuf>,
 }
 
 impl Contender {
@@ -49,7 +51,7 @@ impl Contender {
         let mut flags = if kind == Kind::Ours { TUNED.map(str::to_owned).to_vec() } else { Vec::new() };
         flags.extend_from_slice(more);
         // Its own product name, however the binary is called.
-        Self { kind, binary: binary.to_owned(), agent: "ccm-mock/".to_owned(), flags, place }
+        Self { kind, binary: binary.to_owned(), agent: "ccm-mock/".to_owned(), flags, place, profiles: None }
     }
 
     /// The Go manager.
@@ -62,7 +64,7 @@ impl Contender {
         // client-go takes the name of the binary.
         let agent = format!("{}/", name.to_string_lossy());
         let flags = if kind == Kind::GoTuned { TUNED.map(str::to_owned).to_vec() } else { Vec::new() };
-        Ok(Self { kind, binary: binary.to_owned(), agent, flags, place: Place::Inside })
+        Ok(Self { kind, binary: binary.to_owned(), agent, flags, place: Place::Inside, profiles: None })
     }
 
     /// What tables call it.

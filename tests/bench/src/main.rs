@@ -69,6 +69,10 @@ struct Arguments {
     /// Value of `--controllers` for all managers; what they do not run is not waited for.
     #[arg(long, default_value = "*")]
     controllers: String,
+    /// Folder for profiles of our manager's processes, taken by `perf`, which must be installed. Figures of such runs
+    /// count for nothing.
+    #[arg(long)]
+    profiles: Option<PathBuf>,
     /// More flags for our manager, for instance to compare settings.
     #[arg(last = true)]
     flags: Vec<String>,
@@ -82,7 +86,10 @@ impl Arguments {
         let outside = matches!(self.measure, Measure::Restart | Measure::Failover);
         let place = if outside { Place::Outside } else { self.cloud };
         let make = |kind: &Kind| match kind {
-            Kind::Ours | Kind::OursDefault => Ok(Contender::ours(*kind, &self.manager, place, &self.flags)),
+            Kind::Ours | Kind::OursDefault => {
+                let ours = Contender::ours(*kind, &self.manager, place, &self.flags);
+                Ok(Contender { profiles: self.profiles.clone(), ..ours })
+            }
             Kind::GoTuned | Kind::GoDefault => {
                 let baseline = self.baseline.as_ref().context("the Go manager needs `--baseline`")?;
                 Contender::go(*kind, baseline)

@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use ccm_testkit::{
     supervised::{CommandLine, Supervised},
 };
 use tokio::{
-    process::Command,
+    process::{Child, Command},
     time::{Instant, sleep},
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Manager {
     process: Supervised,
     name: &'static str,
     started: Instant,
+    /// Takes its profile; ends by itself when the manager does.
+    profiler: Option<Child>,
 }
 
 impl Manager {
@@ -66,7 +69,8 @@ impl Manager {
         let command = CommandLine { name: "manager", program: contender.binary.clone(), args };
         let started = Instant::now();
         let process = Supervised::spawn(&command, &log).await.context("start the manager")?;
-        Ok(Self { process, name: contender.name(), started })
+        let profiler = contender.profiles.as_deref().map(|folder| profile(folder, process.pid())).transpose()?;
+        Ok(Self { process, name: contender.name(), started, profiler })
     }
 
     /// When it was started.
@@ -123,11 +127,36 @@ impl Manager {
     /// Waits until it has ended.
     pub(crate) async fn wait(mut self) -> anyhow::Result<()> {
         let ended = tokio::time::timeout(END, self.ended()).await;
-        ended.map(drop).with_context(|| format!("{} does not end", self.name))
+        ended.map(drop).with_context(|| format!("{} does not end", self.name))?;
+        finish(self.profiler).await
     }
 
     /// Kills it and waits.
     pub(crate) async fn kill(self) -> anyhow::Result<()> {
-        Ok(self.process.stop(END).await?)
+        self.process.stop(END).await?;
+        finish(self.profiler).await
     }
+}
+
+/// Samples the stacks of a process until it ends, into a file named after it.
+fn profile(folder: &Path, pid: u32) -> anyhow::Result<Child> {
+    std::fs::create_dir_all(folder)?;
+    Command::new("perf")
+        // An odd rate, in step with nothing. The binary has no frame pointers.
+        .args(["record", "--quiet", "--freq=199", "--call-graph=dwarf", "--pid", &pid.to_string(), "--output"])
+        .arg(folder.join(format!("{pid}.perf")))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .context("start perf")
+}
+
+/// Waits until a profile is written.
+async fn finish(profiler: Option<Child>) -> anyhow::Result<()> {
+    if let Some(mut profiler) = profiler {
+        let status = profiler.wait().await?;
+        ensure!(status.success(), "perf ended: {status}");
+    }
+    Ok(())
 }
