@@ -221,7 +221,7 @@ proptest! {
             // Mostly inside, sometimes beyond the end.
             let start = start % (set.len() + 10);
             let blocks = start..start + length;
-            let inside = blocks.clone().filter(|index| *index < set.len());
+            let inside = start.min(set.len())..blocks.end.min(set.len());
             match operation {
                 0 => prop_assert_eq!(set.occupy(blocks), inside.map(|i| u64::from(model.insert(i))).sum::<u64>()),
                 1 => prop_assert_eq!(set.release(blocks), inside.map(|i| u64::from(model.remove(&i))).sum::<u64>()),

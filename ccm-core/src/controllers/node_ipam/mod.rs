@@ -13,7 +13,10 @@ mod pool;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -177,8 +180,27 @@ impl NodeIpamController {
                 self.shared.settled.notified().await;
             }
         };
-        if tokio::time::timeout(SETTLE, settled).await.is_err() {
-            tracing::debug!("nodes without pod CIDRs did not change since the start");
+        if tokio::time::timeout(SETTLE, settled).await.is_ok() {
+            return;
+        }
+        for failures in 1.. {
+            let unsettled = self.shared.ledger.lock().unsettled();
+            stream::iter(unsettled).for_each_concurrent(NODES_AT_ONCE, |name| self.look_again(name)).await;
+            if self.shared.ledger.lock().is_settled() {
+                return;
+            }
+            tokio::time::sleep(BACKOFF.delay(failures)).await;
+        }
+    }
+
+    /// Reads a node that was not seen to change since the start: the watch may not show yet what reached it.
+    async fn look_again(&self, name: Arc<str>) {
+        match self.cx.api.get_node(&name, &self.cx.fields).await {
+            Ok(fresh) => self.shared.with(|ledger| ledger.settled(&name, Some(&fresh))),
+            Err(error) if error.is_not_found() => self.shared.with(|ledger| ledger.settled(&name, None)),
+            Err(error) => {
+                tracing::warn!(node = %name, error = chain(&error), "node not read, no pod networks are given yet");
+            }
         }
     }
 
@@ -190,7 +212,8 @@ impl NodeIpamController {
                 self.check(node);
                 Ok(())
             }
-            Some(node) if !node.deleting => {
+            // One that is being deleted gets nothing, but what became of an earlier request is still to be found out.
+            Some(node) if !node.deleting || self.is_unanswered(node) => {
                 let result = self.allocate(node).await;
                 // Free again unless a request may have reached the node.
                 self.shared.with(|ledger| ledger.withdraw(&name, &node.uid));
@@ -229,7 +252,7 @@ impl NodeIpamController {
     async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
         let mut node = node.clone();
         let mut tries = 0;
-        let mut look = self.shared.ledger.lock().is_unanswered(&node.name, &node.uid);
+        let mut look = self.is_unanswered(&node);
         loop {
             if look {
                 tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
@@ -250,6 +273,10 @@ impl NodeIpamController {
                 Written::Again(_) => (tries, look) = (tries + 1, true),
             }
         }
+    }
+
+    fn is_unanswered(&self, node: &NodeView) -> bool {
+        self.shared.ledger.lock().is_unanswered(&node.name, &node.uid)
     }
 
     async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> Written {

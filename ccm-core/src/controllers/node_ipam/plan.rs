@@ -169,6 +169,20 @@ impl Ledger {
         self.unsettled.remove(node) && self.unsettled.is_empty()
     }
 
+    /// Returns the nodes of the first list of which that is not known yet.
+    pub(crate) fn unsettled(&self) -> Vec<Arc<str>> {
+        self.unsettled.iter().cloned().collect()
+    }
+
+    /// Takes the state of such a node, `None` when it is gone, that was read after every earlier allocator's request has
+    /// ended.
+    pub(crate) fn settled(&mut self, name: &str, fresh: Option<&NodeView>) {
+        self.unsettled.remove(name);
+        if let Some(fresh) = fresh.filter(|fresh| self.known(name, &fresh.uid).is_some()) {
+            self.seen(fresh);
+        }
+    }
+
     /// Tells whether no earlier allocator's request can land any more.
     pub(crate) fn is_settled(&self) -> bool {
         self.unsettled.is_empty()
@@ -357,3 +371,11 @@ fn holds_of(pools: &[Pool], cidrs: &[Arc<str>]) -> Vec<Hold> {
     };
     nets.flat_map(blocks).collect()
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod history_tests;
