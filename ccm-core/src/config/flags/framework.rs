@@ -223,9 +223,8 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         ServiceLb,
         Int(|c| &mut c.raw.concurrent_service_syncs),
         "1",
-        "Services handled at the same time.",
-    )
-    .planned(),
+        "Services handled at the same time; 1 stands for no wish, which is 8.",
+    ),
     node_ipam(
         "service-cluster-ip-range",
         Text(|c| &mut c.raw.service_cluster_ip_range),

@@ -5,6 +5,7 @@
 
 mod ipam;
 mod nodes;
+mod services;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -283,7 +284,8 @@ impl Manager {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
         wiring.node_controllers()?;
         wiring.node_ipam_controller()?;
-        for name in [names::SERVICE_LB, names::NODE_ROUTE] {
+        wiring.service_controller()?;
+        for name in [names::NODE_ROUTE] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
             }
