@@ -48,7 +48,7 @@ pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<()> {
         let made = api.create(&PostParams::default(), &service).await?;
         say(&format!("  {}  backends: {backends}", row(&made)));
     }
-    let served = wait_for("service", async || {
+    let served = wait_for("service controller", async || {
         let services = api.list(&ListParams::default()).await?.items;
         let with_address = services.into_iter().filter(|service| address(service).is_some());
         let served: Vec<Service> = with_address.collect();
@@ -79,7 +79,7 @@ pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
     say(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
     let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
     stage.node_api().patch(victim, &PatchParams::default(), &label).await?;
-    let now = wait_for("service", async || {
+    let now = wait_for("service controller", async || {
         let now = balancers(stage);
         let holds = now.iter().find(|(_, balancer)| balancer.nodes.iter().any(|node| node == victim));
         let missing = holds.map(|(name, _)| format!("{victim} is behind the balancer of {name}"));
@@ -94,7 +94,7 @@ pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
             0 => format!("  {name:<6} untouched: {victim} was not behind it"),
             times => {
                 let (old, new) = (old.nodes.len(), balancer.nodes.len());
-                format!("  {name:<6} {old} nodes -> {new} nodes, changed {times} time(s)")
+                format!("  {name:<6} {old} nodes -> {new} nodes, {times} change(s)")
             }
         });
     }

@@ -1,4 +1,4 @@
-use std::{fmt::Display, time::Duration};
+use std::time::Duration;
 
 use anyhow::bail;
 use ccm_testkit::kubelet::Kubelets;
@@ -12,7 +12,7 @@ use crate::MockCloud;
 /// Most objects of a kind that are shown one by one.
 const SHOWN: usize = 10;
 /// How long one scene may take before the reason is told.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// Pause between two looks. The cloud is in this process, and the API server too.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -34,7 +34,7 @@ impl Stage<'_> {
 /// Waits until `look` finds what it looks for; it answers what is missing as long as it does not.
 ///
 /// # Errors
-/// What is still missing after a minute, and which controller would have to see to it.
+/// What is still missing after ninety seconds, and which controller is missing or fails.
 pub(super) async fn wait_for<T>(
     controller: &str,
     mut look: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,
@@ -44,7 +44,7 @@ pub(super) async fn wait_for<T>(
         match look().await? {
             Ok(found) => return Ok(found),
             Err(missing) if begin.elapsed() > PATIENCE => {
-                bail!("{missing} after {} s; the {controller} controller sees to that", PATIENCE.as_secs())
+                bail!("{missing} after {} s: is there a {controller}?", PATIENCE.as_secs())
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
@@ -52,12 +52,17 @@ pub(super) async fn wait_for<T>(
 }
 
 /// Shows the first few of many.
-pub(super) fn say_some<T: Display>(lines: impl IntoIterator<Item = T>) {
-    for (index, line) in lines.into_iter().enumerate() {
-        match index.cmp(&SHOWN) {
+#[derive(Debug, Default)]
+pub(super) struct Few(usize);
+
+impl Few {
+    /// Shows one line, or that there are more.
+    pub(super) fn say(&mut self, line: &str) {
+        match self.0.cmp(&SHOWN) {
             std::cmp::Ordering::Less => say(&format!("  {line}")),
             std::cmp::Ordering::Equal => say("  …"),
             std::cmp::Ordering::Greater => {}
         }
+        self.0 += 1;
     }
 }
