@@ -15,15 +15,12 @@ use tokio::{
     time::Instant,
 };
 
-use super::{BatchLimits, CloudError, CloudProvider, ErrorKind, NodeQuery, Op, Presence};
+use super::{BatchLimits, CloudError, CloudProvider, ErrorKind, NodeQuery, Op, Presence, Throttle};
 use crate::telemetry::metrics::CloudMetrics;
 
 /// Longest time that one `describe` may take before it counts as failed. Five times the slowest answer that clouds
 /// document for a full page; a call without a limit could hold its nodes for ever.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// First and longest pause after a throttled answer that names no time itself.
-const THROTTLE_MIN: Duration = Duration::from_secs(1);
-const THROTTLE_MAX: Duration = Duration::from_secs(30);
 
 /// Longest time that a batch stays open while questions keep coming, in windows. Nodes that appear together arrive one by
 /// one from the watch: without this a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
@@ -129,7 +126,7 @@ impl CoalescerDriver {
         while open || !pile.is_empty() || !calls.is_empty() {
             let free = calls.len() < self.limits.max_in_flight.get();
             let due =
-                pile.due(self.limits).filter(|_| free).map(|due| throttle.until.map_or(due, |until| until.max(due)));
+                pile.due(self.limits).filter(|_| free).map(|due| throttle.until().map_or(due, |until| until.max(due)));
             let start = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(due).await,
@@ -144,10 +141,12 @@ impl CoalescerDriver {
                     Some(request) => pile.add(request),
                     None => open = false,
                 },
-                Some(ended) = calls.next(), if !calls.is_empty() => throttle.note(&ended),
+                Some(Ended { generation, throttled }) = calls.next(), if !calls.is_empty() => {
+                    throttle.note(generation, throttled.as_ref());
+                }
                 () = start => {
                     let batch = pile.take();
-                    calls.push(send(&self.provider, &self.op, &self.metrics, throttle.generation, batch));
+                    calls.push(send(&self.provider, &self.op, &self.metrics, throttle.generation(), batch));
                 }
             }
         }
@@ -290,34 +289,6 @@ async fn call(
     });
     metrics.observe_batch("describe_instances", queries.len(), started.elapsed(), outcome.as_ref().err());
     outcome.unwrap_or_else(|error| vec![Err(error); queries.len()])
-}
-
-/// Pause of a whole capability after a throttled answer.
-#[derive(Debug, Default)]
-struct Throttle {
-    until: Option<Instant>,
-    pause: Duration,
-    /// Counts the pauses. A call that began before the last pause says nothing about whether that was long enough.
-    generation: u64,
-}
-
-impl Throttle {
-    /// Learns from a call that ended.
-    fn note(&mut self, ended: &Ended) {
-        let current = ended.generation == self.generation;
-        match &ended.throttled {
-            Some(error) => {
-                if current {
-                    self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
-                    self.generation += 1;
-                }
-                let pause = error.retry_after().unwrap_or(self.pause);
-                self.until = self.until.max(Some(Instant::now() + pause));
-            }
-            None if current => (self.until, self.pause) = (None, Duration::ZERO),
-            None => {}
-        }
-    }
 }
 
 #[cfg(test)]

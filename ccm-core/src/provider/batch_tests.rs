@@ -154,30 +154,6 @@ async fn what_is_asked_during_a_pause_goes_in_full_batches_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_throttled_together_are_one_reason_to_wait_longer_and_a_straggler_is_none_to_go_on() {
-    let slow_down = || CloudError::new(ErrorKind::Throttled, "slow down");
-    let good = |generation| Ended { generation, throttled: None };
-    let bad = |generation| Ended { generation, throttled: Some(slow_down()) };
-    let begin = Instant::now();
-    let pause = |throttle: &Throttle| throttle.until.map(|until| until - begin);
-    let mut throttle = Throttle::default();
-    for _ in 0..4 {
-        throttle.note(&bad(0));
-    }
-    assert_eq!(pause(&throttle), Some(Duration::from_secs(1)));
-    throttle.note(&good(0));
-    assert_eq!(pause(&throttle), Some(Duration::from_secs(1)), "it was answered before the pause");
-    throttle.note(&bad(1));
-    assert_eq!(pause(&throttle), Some(Duration::from_secs(2)));
-    let named = slow_down().with_retry_after(Duration::from_secs(9));
-    throttle.note(&Ended { generation: 2, throttled: Some(named) });
-    throttle.note(&bad(2));
-    assert_eq!(pause(&throttle), Some(Duration::from_secs(9)), "the longest counts");
-    throttle.note(&good(3));
-    assert_eq!((pause(&throttle), throttle.pause), (None, Duration::ZERO));
-}
-
-#[tokio::test(start_paused = true)]
 async fn questions_asked_together_stay_together_and_alone() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);

@@ -23,10 +23,22 @@ pub trait LoadBalancers: Send + Sync {
     /// is refused with an event, never served more openly than it asked.
     fn supports(&self) -> LbSupport;
 
+    /// Returns the values of `spec.loadBalancerClass` that are served beside none at all. Constant; none by default.
+    /// A Service with another class is nobody's business here: no finalizer, no event, no call.
+    fn classes(&self) -> Vec<Box<str>> {
+        Vec::new()
+    }
+
+    /// Tells whether [`interpret`](Self::interpret) may answer [`Backends::Endpoints`]. Constant; `false` by default.
+    /// EndpointSlices are watched only if so (RBAC: `list` and `watch` on `endpointslices`).
+    fn takes_endpoints(&self) -> bool {
+        false
+    }
+
     /// Parses the Service once: whose it is, which backends it takes, and a digest of all that matters to the cloud.
     ///
     /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer whose class is
-    /// claimed by the configuration. Annotations that the provider writes itself ([`LbOutcome::annotations`]) must not
+    /// none or among [`classes`](Self::classes). Annotations that the provider writes itself ([`LbOutcome::annotations`]) must not
     /// change the digest, or each write would cause another `ensure`.
     fn interpret(&self, service: &ServiceView) -> Claim;
 

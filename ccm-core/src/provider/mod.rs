@@ -163,6 +163,7 @@ mod inventory;
 mod load_balancer;
 mod op;
 mod routes;
+mod throttle;
 
 use std::sync::Arc;
 
@@ -181,6 +182,7 @@ pub use load_balancer::{
 };
 pub use op::{EventKind, ObjectEvents, Op};
 pub use routes::{Route, RouteChange, Routes};
+pub(crate) use throttle::Throttle;
 
 use crate::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceView},

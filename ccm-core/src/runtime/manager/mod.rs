@@ -3,22 +3,23 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod nodes;
+mod wiring;
+
 use std::{fmt, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
 use prometheus::{IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::wiring::{Wiring, done};
 use super::{
-    api::{ApiClient, ApiClientOptions, ApiMetrics},
-    cache::Cache,
     events::{EventDriver, EventMetrics, EventRecorder, WallClock},
     gate::WriteGate,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
-    reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions},
+    reflector::FirstSyncTimedOut,
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
@@ -26,15 +27,10 @@ use crate::{
         self, Config, Product, client::ClientConfigError, controllers as names,
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
     },
-    controllers::{
-        ControllerContext,
-        node::{NodeController, NodeControllerConfig},
-        node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
-    },
     error::chain,
-    k8s::{NodeFields, NodeView, well_known as wk},
-    provider::{CloudError, CloudProvider, Coalescer, Op, ProviderContext},
-    telemetry::metrics::{CloudMetrics, register},
+    k8s::{NodeFields, well_known as wk},
+    provider::{CloudError, CloudProvider, ProviderContext},
+    telemetry::metrics::register,
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -279,28 +275,16 @@ impl Manager {
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change.
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
-        let stop = tasks.stop().clone();
-        let api_metrics = ApiMetrics::register(&self.registry)?;
-        let nodes = Cache::<NodeView>::new(self.node_fields());
-        let reflector = Reflector::new(
-            self.api_client("shared-informers", gate, &api_metrics, &stop),
-            nodes.clone(),
-            ReflectorOptions::default(),
-            CacheMetrics::register(&self.registry)?,
-        );
-        let controllers = self.node_controllers(&nodes, gate, &api_metrics, metrics, &stop)?;
+        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
+        wiring.node_controllers()?;
         for name in [names::SERVICE_LB, names::NODE_ROUTE, names::NODE_IPAM] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
             }
         }
-        let mut reflector = Box::pin(reflector.run(stop));
-        tokio::select! {
-            ended = &mut reflector => return Ok(ended?),
-            () = nodes.synced() => {}
-        }
-        tasks.spawn("node-cache", async move { Ok(reflector.await?) });
-        self.start_provider(tasks, gate, &nodes).await?;
+        let Wiring { controllers, caches, context, .. } = wiring;
+        caches.start(tasks).await?;
+        self.start_provider(tasks, context).await?;
         let running = running_controllers(&self.registry)?;
         for (name, controller) in controllers {
             if let Some(label) = metric_name(name) {
@@ -311,87 +295,11 @@ impl Manager {
         Ok(())
     }
 
-    fn api_client(&self, name: &str, gate: &WriteGate, metrics: &ApiMetrics, stop: &CancellationToken) -> ApiClient {
-        let agent = config::client::user_agent(&self.product, name);
-        let options = ApiClientOptions {
-            qps: f64::from(self.config.kube_client.qps),
-            burst: self.config.kube_client.burst,
-            shutdown: stop.clone(),
-            ..ApiClientOptions::new(agent, &*self.host, metrics.clone(), gate.clone())
-        };
-        ApiClient::new((self.clients)(name), options)
-    }
-
-    /// Makes the node controllers and what they need, not yet running.
-    fn node_controllers(
-        &self,
-        nodes: &Cache<NodeView>,
-        gate: &WriteGate,
-        api_metrics: &ApiMetrics,
-        metrics: &EventMetrics,
-        stop: &CancellationToken,
-    ) -> Result<Vec<Task>, ManagerError> {
-        let mut tasks: Vec<Task> = Vec::new();
-        let op = Op::new(&*self.config.generic.cluster_name, stop.clone(), gate.clone());
-        let cloud_metrics = CloudMetrics::register(&self.registry)?;
-        let enabled = |name| self.config.generic.controllers.is_enabled(name);
-        if !enabled(names::CLOUD_NODE) && !enabled(names::CLOUD_NODE_LIFECYCLE) {
-            return Ok(tasks);
-        }
-        let Some((instances, driver)) = Coalescer::new(self.provider.clone(), op, cloud_metrics) else {
-            tracing::warn!("cloud provider has no instances; the node controllers do not run");
-            return Ok(tasks);
-        };
-        tasks.push(("instances", done(driver.run())));
-        let context = |tasks: &mut Vec<Task>, component: &'static str| {
-            let client = (self.clients)("events");
-            let (events, driver) =
-                EventRecorder::new(client, component, gate.clone(), metrics.clone(), self.clock.clone());
-            tasks.push(("events", done(driver.run(stop.clone()))));
-            ControllerContext {
-                provider: self.provider.clone(),
-                nodes: nodes.clone(),
-                fields: self.node_fields(),
-                api: self.api_client(NODE_CLIENT, gate, api_metrics, stop),
-                events,
-                metrics: self.registry.clone(),
-                clock: self.clock.clone(),
-            }
-        };
-        if enabled(names::CLOUD_NODE) {
-            let cx = context(&mut tasks, wk::COMPONENT_NODE);
-            let controller = NodeController::new(cx, self.node_config(), instances.clone())?;
-            tasks.push((names::CLOUD_NODE, done(controller.run(stop.clone()))));
-        }
-        if enabled(names::CLOUD_NODE_LIFECYCLE) {
-            let cx = context(&mut tasks, wk::COMPONENT_NODE_LIFECYCLE);
-            let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
-            tasks.push((names::CLOUD_NODE_LIFECYCLE, done(controller.run(stop.clone()))));
-        }
-        Ok(tasks)
-    }
-
-    async fn start_provider(
-        &self,
-        tasks: &mut Tasks,
-        gate: &WriteGate,
-        nodes: &Cache<NodeView>,
-    ) -> Result<(), ManagerError> {
-        let stop = tasks.stop().clone();
-        let context = || ProviderContext {
-            cluster_name: Arc::from(&*self.config.generic.cluster_name),
-            cancel: stop.clone(),
-            metrics: self.registry.clone(),
-            gate: gate.clone(),
-            nodes: Arc::new(nodes.clone()),
-            services: None,
-            endpoint_slices: None,
-            client: (self.clients)(wk::COMPONENT_MANAGER),
-        };
-        self.provider.start(context()).await.map_err(ManagerError::Provider)?;
+    async fn start_provider(&self, tasks: &mut Tasks, context: ProviderContext) -> Result<(), ManagerError> {
+        self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
         for extra in self.provider.controllers() {
             if self.config.generic.controllers.is_enabled(extra.name) {
-                let run = (extra.run)(context());
+                let run = (extra.run)(context.clone());
                 tasks.spawn(extra.name, async move { Ok(run.await?) });
             }
         }
@@ -407,23 +315,6 @@ impl Manager {
 
     fn refreshes_labels(&self) -> bool {
         self.config.feature_gates.is_enabled(ADDITIONAL_LABELS_RECONCILIATION)
-    }
-
-    fn node_config(&self) -> NodeControllerConfig {
-        NodeControllerConfig {
-            concurrent_syncs: self.config.node.concurrent_syncs.get(),
-            concurrent_status_updates: self.config.node.concurrent_status_updates.get(),
-            status_update_period: self.config.node.status_update_frequency,
-            refresh_additional_labels: self.refreshes_labels(),
-        }
-    }
-
-    fn lifecycle_config(&self) -> NodeLifecycleConfig {
-        NodeLifecycleConfig {
-            period: self.config.node_lifecycle.monitor_period,
-            concurrent_syncs: self.config.node_lifecycle.concurrent_syncs.get(),
-            upstream_deletion: self.config.node_lifecycle.deletion_safety == config::DeletionSafety::Upstream,
-        }
     }
 
     /// Waits until the API server answers at all. What it answers (401, 403, 503) is for the requests that follow to
@@ -456,14 +347,6 @@ fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
 /// Returns the name of a controller in upstream's gauge: its alias.
 fn metric_name(name: &str) -> Option<&'static str> {
     names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
-}
-
-/// A named task that is not running yet.
-type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
-
-/// Makes a task of what cannot fail.
-fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
-    task.map(Ok).boxed()
 }
 
 /// The manager is asked to stop by a token; signals are the process's business.

@@ -1,0 +1,76 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::CloudError;
+
+/// First and longest pause after a throttled answer that names no time itself.
+const THROTTLE_MIN: Duration = Duration::from_secs(1);
+const THROTTLE_MAX: Duration = Duration::from_secs(30);
+
+/// Pause of a whole capability after a throttled answer.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    until: Option<Instant>,
+    pause: Duration,
+    /// Counts the pauses. A call that began before the last pause says nothing about whether that was long enough.
+    generation: u64,
+}
+
+impl Throttle {
+    /// Returns until when no call should begin.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Returns what a call that begins now gives back to [`note`](Self::note) when it ends.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Learns from a call that began in `generation` and ended, and from the answer that asks for a slow-down, if any.
+    pub(crate) fn note(&mut self, generation: u64, throttled: Option<&CloudError>) {
+        let current = generation == self.generation;
+        match throttled {
+            Some(error) => {
+                if current {
+                    self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
+                    self.generation += 1;
+                }
+                let pause = error.retry_after().unwrap_or(self.pause);
+                self.until = self.until.max(Some(Instant::now() + pause));
+            }
+            None if current => (self.until, self.pause) = (None, Duration::ZERO),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::ErrorKind;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_throttled_together_are_one_reason_to_wait_longer_and_a_straggler_is_none_to_go_on() {
+        let slow_down = || CloudError::new(ErrorKind::Throttled, "slow down");
+        let slow = slow_down();
+        let begin = Instant::now();
+        let pause = |throttle: &Throttle| throttle.until().map(|until| until - begin);
+        let mut throttle = Throttle::default();
+        for _ in 0..4 {
+            throttle.note(0, Some(&slow));
+        }
+        assert_eq!(pause(&throttle), Some(Duration::from_secs(1)));
+        throttle.note(0, None);
+        assert_eq!(pause(&throttle), Some(Duration::from_secs(1)), "it was answered before the pause");
+        throttle.note(1, Some(&slow));
+        assert_eq!(pause(&throttle), Some(Duration::from_secs(2)));
+        let named = slow_down().with_retry_after(Duration::from_secs(9));
+        throttle.note(2, Some(&named));
+        throttle.note(2, Some(&slow));
+        assert_eq!(pause(&throttle), Some(Duration::from_secs(9)), "the longest counts");
+        throttle.note(3, None);
+        assert_eq!((pause(&throttle), throttle.pause), (None, Duration::ZERO));
+    }
+}

@@ -1,0 +1,59 @@
+use super::{
+    ManagerError, NODE_CLIENT,
+    wiring::{Wiring, done},
+};
+use crate::{
+    config::{self, controllers as names},
+    controllers::{
+        node::{NodeController, NodeControllerConfig},
+        node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
+    },
+    k8s::well_known as wk,
+    provider::Coalescer,
+};
+
+impl Wiring<'_> {
+    /// Adds the node controllers that are selected.
+    pub(super) fn node_controllers(&mut self) -> Result<(), ManagerError> {
+        let (node, lifecycle) = (self.is_enabled(names::CLOUD_NODE), self.is_enabled(names::CLOUD_NODE_LIFECYCLE));
+        if !node && !lifecycle {
+            return Ok(());
+        }
+        let provider = self.manager.provider.clone();
+        let Some((instances, driver)) = Coalescer::new(provider, self.op(), self.cloud_metrics.clone()) else {
+            tracing::warn!("cloud provider has no instances; the node controllers do not run");
+            return Ok(());
+        };
+        self.controllers.push(("instances", done(driver.run())));
+        if node {
+            let cx = self.controller_context(wk::COMPONENT_NODE, NODE_CLIENT);
+            let controller = NodeController::new(cx, self.node_config(), instances.clone())?;
+            self.controllers.push((names::CLOUD_NODE, done(controller.run(self.stop.clone()))));
+        }
+        if lifecycle {
+            let cx = self.controller_context(wk::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT);
+            let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
+            self.controllers.push((names::CLOUD_NODE_LIFECYCLE, done(controller.run(self.stop.clone()))));
+        }
+        Ok(())
+    }
+
+    fn node_config(&self) -> NodeControllerConfig {
+        let config = &self.manager.config.node;
+        NodeControllerConfig {
+            concurrent_syncs: config.concurrent_syncs.get(),
+            concurrent_status_updates: config.concurrent_status_updates.get(),
+            status_update_period: config.status_update_frequency,
+            refresh_additional_labels: self.manager.refreshes_labels(),
+        }
+    }
+
+    fn lifecycle_config(&self) -> NodeLifecycleConfig {
+        let config = &self.manager.config.node_lifecycle;
+        NodeLifecycleConfig {
+            period: config.monitor_period,
+            concurrent_syncs: config.concurrent_syncs.get(),
+            upstream_deletion: config.deletion_safety == config::DeletionSafety::Upstream,
+        }
+    }
+}

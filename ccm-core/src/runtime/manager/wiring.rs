@@ -1,0 +1,185 @@
+//! What the controllers of one term of leadership share, and how each is put together.
+//!
+//! Every controller has a file here that adds it; the manager starts what was added.
+
+use std::{future::Future, sync::Arc};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, Either},
+    stream::FuturesUnordered,
+};
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+
+use super::{Manager, ManagerError};
+use crate::{
+    config,
+    controllers::ControllerContext,
+    k8s::{NodeView, well_known as wk},
+    provider::{Op, ProviderContext},
+    runtime::{
+        api::{ApiClient, ApiClientOptions, ApiMetrics},
+        cache::Cache,
+        events::{EventMetrics, EventRecorder},
+        gate::WriteGate,
+        reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
+        shutdown::Tasks,
+    },
+    telemetry::metrics::CloudMetrics,
+};
+
+/// A named task that is not running yet.
+pub(super) type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
+
+/// Makes a task of what cannot fail.
+pub(super) fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
+    task.map(Ok).boxed()
+}
+
+/// Puts together what runs while this process leads.
+pub(super) struct Wiring<'a> {
+    pub(super) manager: &'a Manager,
+    pub(super) stop: &'a CancellationToken,
+    gate: &'a WriteGate,
+    api_metrics: ApiMetrics,
+    event_metrics: &'a EventMetrics,
+    /// Provider calls, by operation.
+    pub(super) cloud_metrics: CloudMetrics,
+    /// Nodes.
+    pub(super) nodes: Cache<NodeView>,
+    /// Caches that are filled before anything else starts.
+    pub(super) caches: Caches,
+    /// Controllers and their helpers.
+    pub(super) controllers: Vec<Task>,
+    /// What the provider is lent.
+    pub(super) context: ProviderContext,
+}
+
+impl<'a> Wiring<'a> {
+    pub(super) fn new(
+        manager: &'a Manager,
+        gate: &'a WriteGate,
+        event_metrics: &'a EventMetrics,
+        stop: &'a CancellationToken,
+    ) -> Result<Self, ManagerError> {
+        let registry: &Registry = &manager.registry;
+        let nodes = Cache::<NodeView>::new(manager.node_fields());
+        let context = ProviderContext {
+            cluster_name: Arc::from(&*manager.config.generic.cluster_name),
+            cancel: stop.clone(),
+            metrics: registry.clone(),
+            gate: gate.clone(),
+            nodes: Arc::new(nodes.clone()),
+            services: None,
+            endpoint_slices: None,
+            client: (manager.clients)(wk::COMPONENT_MANAGER),
+        };
+        let mut wiring = Self {
+            manager,
+            stop,
+            gate,
+            api_metrics: ApiMetrics::register(registry)?,
+            event_metrics,
+            cloud_metrics: CloudMetrics::register(registry)?,
+            nodes: nodes.clone(),
+            caches: Caches { metrics: CacheMetrics::register(registry)?, filling: Vec::new() },
+            controllers: Vec::new(),
+            context,
+        };
+        wiring.watch("node-cache", &nodes);
+        Ok(wiring)
+    }
+
+    /// Has a cache filled and kept.
+    pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+        let client = self.api_client("shared-informers");
+        let reflector = Reflector::new(client, cache.clone(), ReflectorOptions::default(), self.caches.metrics.clone());
+        let (stop, cache) = (self.stop.clone(), cache.clone());
+        let fill = reflector.run(stop).boxed();
+        self.caches.filling.push(Filling { task, fill, full: async move { cache.synced().await }.boxed() });
+    }
+
+    /// Tells whether `--controllers` selects this one.
+    pub(super) fn is_enabled(&self, name: &str) -> bool {
+        self.manager.config.generic.controllers.is_enabled(name)
+    }
+
+    /// Makes the operation from which a controller derives those of its provider calls.
+    pub(super) fn op(&self) -> Op {
+        Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gate.clone())
+    }
+
+    /// Makes an API client with a rate budget of its own.
+    pub(super) fn api_client(&self, name: &str) -> ApiClient {
+        let Manager { product, config, clients, host, .. } = self.manager;
+        let options = ApiClientOptions {
+            qps: f64::from(config.kube_client.qps),
+            burst: config.kube_client.burst,
+            shutdown: self.stop.clone(),
+            ..ApiClientOptions::new(
+                config::client::user_agent(product, name),
+                &**host,
+                self.api_metrics.clone(),
+                self.gate.clone(),
+            )
+        };
+        ApiClient::new(clients(name), options)
+    }
+
+    /// Makes what a controller is given: its events are those of `component`, its requests those of `client`.
+    pub(super) fn controller_context(&mut self, component: &'static str, client: &str) -> ControllerContext {
+        let Manager { clients, clock, provider, registry, .. } = self.manager;
+        let (events, driver) = EventRecorder::new(
+            clients("events"),
+            component,
+            self.gate.clone(),
+            self.event_metrics.clone(),
+            clock.clone(),
+        );
+        self.controllers.push(("events", done(driver.run(self.stop.clone()))));
+        ControllerContext {
+            provider: provider.clone(),
+            nodes: self.nodes.clone(),
+            fields: self.manager.node_fields(),
+            api: self.api_client(client),
+            events,
+            metrics: registry.clone(),
+            clock: clock.clone(),
+        }
+    }
+}
+
+/// Caches on their way to be complete.
+pub(super) struct Caches {
+    metrics: CacheMetrics,
+    filling: Vec<Filling>,
+}
+
+struct Filling {
+    task: &'static str,
+    fill: BoxFuture<'static, Result<(), FirstSyncTimedOut>>,
+    full: BoxFuture<'static, ()>,
+}
+
+impl Caches {
+    /// Starts the watches and waits until every cache is complete.
+    pub(super) async fn start(self, tasks: &mut Tasks) -> Result<(), ManagerError> {
+        let complete = |Filling { task, fill, full }| async move {
+            match futures::future::select(fill, full).await {
+                Either::Left((ended, _)) => Err(ended),
+                Either::Right(((), fill)) => Ok((task, fill)),
+            }
+        };
+        let mut waiting: FuturesUnordered<_> = self.filling.into_iter().map(complete).collect();
+        while let Some(outcome) = waiting.next().await {
+            match outcome {
+                // From now on it runs by itself, while others are still waited for.
+                Ok((task, fill)) => tasks.spawn(task, async move { Ok(fill.await?) }),
+                // Without an error only when the process is stopping.
+                Err(ended) => return Ok(ended?),
+            }
+        }
+        Ok(())
+    }
+}
