@@ -70,7 +70,7 @@ impl InstanceCloud for Scripted {
     }
 
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.0.set_faults(vec![crate::fault(Operation::DescribeInstances, fault)]);
+        self.0.set_faults(vec![crate::fault(Operation::DescribeInstances, fault, false)]);
         Ok(true)
     }
 
@@ -101,7 +101,7 @@ impl InstanceCloud for Scripted {
 }
 
 /// Makes the mock's fault that the kit means.
-fn fault(operation: Operation, fault: InjectedFault) -> Fault {
+fn fault(operation: Operation, fault: InjectedFault, answer_lost: bool) -> Fault {
     let (error, after) = match fault {
         InjectedFault::Denied => (FaultError::PermissionDenied, None),
         InjectedFault::Throttled(after) => (FaultError::Throttled, Some(after.as_secs_f64())),
@@ -112,6 +112,7 @@ fn fault(operation: Operation, fault: InjectedFault) -> Fault {
         operation: Some(operation),
         error: Some(error),
         retry_after_seconds: after,
+        answer_lost,
         ..FaultSpec::default()
     };
     Fault::new(spec).unwrap()

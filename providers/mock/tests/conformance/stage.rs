@@ -3,13 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::k8s::{NodeView, Protocol, ServiceView, well_known as wk};
+use ccm_core::k8s::{NodeView, Protocol, ServiceView};
 use ccm_mock::{
-    CloudConfig, MockCloud, MockProvider,
-    cloud::{CallHook, CloudApi, InstanceSpec, LoadBalancer, LoadBalancerSpec, Operation},
+    CloudConfig, MockCloud, MockProvider, annotations,
+    cloud::{
+        CallHook, CloudApi, InstanceSpec, Listener, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
+        LoadBalancerSettings, LoadBalancerSpec, Members, Operation, Route, RouteBatch, RouteEdit, Transport,
+    },
 };
 use ccm_testkit::conformance::{
-    Clients, CloudBalancer, CloudRoute, LoadBalancerCloud, RouteCloud, ScriptedCloud, Tally, Trouble, TroubleKind,
+    Clients, CloudBalancer, CloudRoute, InjectedFault, LoadBalancerCloud, RouteCloud, ScriptedCloud, Tally, Trouble,
+    TroubleKind,
 };
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -30,8 +34,6 @@ struct Page {
     trouble: Option<Trouble>,
     tally: Tally,
     latency: Duration,
-    /// Whether the call that has its effect now loses its answer.
-    lost: bool,
 }
 
 impl Stage {
@@ -63,40 +65,28 @@ struct Hook {
     script: Arc<Script>,
 }
 
-fn writes(operation: Operation) -> bool {
-    use Operation::{DescribeInstances, GetLoadBalancer, ListLoadBalancers, ListRoutes};
-    !matches!(operation, DescribeInstances | GetLoadBalancer | ListLoadBalancers | ListRoutes)
-}
-
 #[async_trait]
 impl CallHook for Hook {
     async fn before(&self, _: u64, operation: Operation) {
         let (trouble, latency) = {
             let mut page = self.script.0.lock();
-            *(if writes(operation) { &mut page.tally.writes } else { &mut page.tally.reads }) += 1;
+            *(if operation.writes() { &mut page.tally.writes } else { &mut page.tally.reads }) += 1;
             let call = page.tally.calls();
             let hit = |t: &Trouble| t.call == call || t.lasts && t.call < call;
             (page.trouble.filter(hit), page.latency)
         };
         tokio::time::sleep(latency).await;
         // The effect follows at once, so that no other call meets the fault.
-        let fault = trouble.and_then(|trouble| match trouble.kind {
-            TroubleKind::Fails(fault) => Some(super::fault(operation, fault)),
-            TroubleKind::AnswerLost => None,
+        let fault = trouble.map(|trouble| match trouble.kind {
+            TroubleKind::Fails(fault) => super::fault(operation, fault, false),
+            TroubleKind::AnswerLost => super::fault(operation, InjectedFault::Transient, true),
         });
         self.cloud.set_faults(fault.into_iter().collect());
-        self.script.0.lock().lost = trouble.is_some_and(|trouble| trouble.kind == TroubleKind::AnswerLost);
     }
 
     async fn after(&self, _: u64, _: Operation) {
         self.cloud.set_faults(Vec::new());
-        let (lost, latency) = {
-            let page = self.script.0.lock();
-            (page.lost, page.latency)
-        };
-        if lost {
-            std::future::pending::<()>().await;
-        }
+        let latency = self.script.0.lock().latency;
         tokio::time::sleep(latency).await;
     }
 }
@@ -116,7 +106,7 @@ impl ScriptedCloud for Stage {
 
     async fn script(&self, trouble: Option<Trouble>) -> anyhow::Result<()> {
         let mut page = self.script.0.lock();
-        *page = Page { trouble, tally: Tally::default(), lost: false, ..*page };
+        *page = Page { trouble, tally: Tally::default(), ..*page };
         Ok(())
     }
 
@@ -138,31 +128,64 @@ impl ScriptedCloud for Stage {
 #[async_trait]
 impl LoadBalancerCloud for Stage {
     async fn balancers(&self) -> anyhow::Result<Vec<CloudBalancer>> {
-        Ok(self.cloud().load_balancers().into_iter().map(shown).collect())
+        let cloud = self.cloud();
+        Ok(cloud.load_balancers().into_iter().map(|balancer| shown(&cloud, balancer)).collect())
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let one = |b: LoadBalancer| (b.name.clone(), format!("{:?}", LoadBalancer { nodes: Vec::new(), ..b }));
+        let bare =
+            |balancer| LoadBalancer { nodes: Vec::new(), members: Members::default(), generation: 0, ..balancer };
+        let one = |balancer: LoadBalancer| (balancer.id.clone(), format!("{:?}", bare(balancer)));
         Ok(self.cloud().load_balancers().into_iter().map(one).collect())
     }
 
+    fn settings(&self) -> Vec<(String, String)> {
+        vec![(annotations::SCHEME.to_owned(), "internal".to_owned())]
+    }
+
     fn bad_annotations(&self) -> Vec<(String, String)> {
-        vec![(wk::ANNOTATION_SOURCE_RANGES.to_owned(), "anywhere".to_owned())]
+        [
+            (annotations::BACKENDS, "pods"),
+            (annotations::SCHEME, "secret"),
+            (annotations::ACTIVATION_DELAY, "soon"),
+            (annotations::NODE_SELECTOR, "a label"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .to_vec()
     }
 
     async fn add_foreign(&self, service: &ServiceView) -> anyhow::Result<bool> {
-        let name = format!("a{}", service.uid.replace('-', "")).chars().take(32).collect();
-        let spec = LoadBalancerSpec {
+        let key = LoadBalancerKey {
             cluster: "by-hand".to_owned(),
             uid: "none".to_owned(),
-            name,
+            name: format!("a{}", service.uid.replace('-', "")).chars().take(32).collect(),
             service: "none/none".to_owned(),
-            ports: vec![1],
-            nodes: Vec::new(),
-            source_ranges: Vec::new(),
         };
-        self.cloud().ensure_load_balancer(&spec).await?;
+        let listeners = vec![Listener { protocol: Transport::Tcp, port: 1, node_port: Some(1) }];
+        let settings = LoadBalancerSettings { listeners, ..LoadBalancerSettings::default() };
+        let spec = LoadBalancerSpec { key, settings, members: Members::nodes(["n1"]), activation: None };
+        self.cloud().create_load_balancer(&spec).await?;
         Ok(true)
+    }
+
+    async fn damage(&self, id: &str) -> anyhow::Result<bool> {
+        let cloud = self.cloud();
+        let found = cloud.load_balancers().into_iter().find(|balancer| balancer.id == id);
+        let name = found.ok_or_else(|| anyhow::anyhow!("there is no load balancer {id}"))?.name;
+        let edit =
+            LoadBalancerEdit { listeners: Some(Vec::new()), nodes: Some(Vec::new()), ..LoadBalancerEdit::default() };
+        cloud.edit_load_balancer(&name, edit)?;
+        Ok(true)
+    }
+
+    async fn activate_after(&self, time: Duration) -> anyhow::Result<bool> {
+        let (load_balancer_activation, load_balancer_deletion) = (time, time / 2);
+        self.set(&CloudConfig { load_balancer_activation, load_balancer_deletion, ..CloudConfig::default() });
+        Ok(true)
+    }
+
+    fn free_address(&self) -> Option<String> {
+        Some("198.18.77.77".to_owned())
     }
 }
 
@@ -177,7 +200,7 @@ impl RouteCloud for Stage {
     }
 
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {
-        let edits = vec![RouteEdit::Create { node: node.name.to_string(), destination }];
+        let edits = vec![RouteEdit::Create { node: node.name.to_string(), destination, node_addresses: None }];
         let batch = RouteBatch { cluster: "by-hand".to_owned(), edits };
         for answer in self.cloud().apply_routes(&batch).await? {
             answer?;
@@ -186,16 +209,38 @@ impl RouteCloud for Stage {
     }
 }
 
-fn shown(balancer: LoadBalancer) -> CloudBalancer {
-    let ranges = balancer.source_ranges.iter().map(|range| range.parse().unwrap());
+fn shown(cloud: &MockCloud, balancer: LoadBalancer) -> CloudBalancer {
+    let port = |listener: &Listener| {
+        let protocol = match listener.protocol {
+            Transport::Tcp => Protocol::Tcp,
+            Transport::Udp => Protocol::Udp,
+            Transport::Sctp => Protocol::Sctp,
+        };
+        (protocol, listener.port)
+    };
+    let members = match &balancer.members {
+        Members::Nodes(nodes) => nodes.iter().map(|node| node.name.clone()).collect(),
+        Members::Endpoints(pods) => pods.iter().map(|pod| node_at(cloud, &pod.address.ip().to_string())).collect(),
+    };
     CloudBalancer {
-        id: balancer.name,
-        ports: balancer.ports.into_iter().map(|port| (Protocol::Tcp, port)).collect(),
-        members: balancer.nodes.into_iter().collect(),
-        clients: match balancer.source_ranges.is_empty() {
+        id: balancer.id,
+        ports: balancer.settings.listeners.iter().map(port).collect(),
+        members,
+        clients: match balancer.settings.source_ranges.is_empty() {
             true => Clients::Everybody,
-            false => Clients::Only(ranges.collect()),
+            false => Clients::Only(balancer.settings.source_ranges.into_iter().collect()),
         },
-        addresses: [balancer.address.to_string()].into(),
+        addresses: balancer.addresses.iter().map(ToString::to_string).collect(),
     }
+}
+
+/// Returns the name of the node at an address, which pods in the host network share.
+fn node_at(cloud: &MockCloud, address: &str) -> String {
+    let named = |node: &String| {
+        let instance = cloud.instance(node);
+        instance.is_some_and(|instance| instance.addresses.iter().any(|entry| entry.address == address))
+    };
+    let nodes =
+        cloud.instances().into_iter().filter_map(|instance| instance.provider_id.rsplit('/').next().map(str::to_owned));
+    nodes.into_iter().find(named).unwrap_or_else(|| address.to_owned())
 }

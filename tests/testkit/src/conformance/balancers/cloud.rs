@@ -62,7 +62,8 @@ pub trait LoadBalancerCloud: ScriptedCloud {
         Ok(false)
     }
 
-    /// Makes load balancers take this long from creation to service; `false`, the default, when the adapter cannot.
+    /// Makes load balancers take this long from creation to service, until the next reset; `false`, the default, when
+    /// the adapter cannot. Called before anything was made.
     async fn activate_after(&self, time: Duration) -> anyhow::Result<bool> {
         let _ = time;
         Ok(false)

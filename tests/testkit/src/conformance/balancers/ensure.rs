@@ -224,8 +224,9 @@ fn admits(world: &World, before: &World, tenant: &Tenant<'_>) -> Verdict {
 }
 
 pub(super) async fn waits_outside(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
+    // First, so that an adapter may begin with another cloud.
     let slow = bench.cloud.activate_after(ACTIVATION).await?;
+    let nodes = bench.nodes(1).await?;
     let mut tenant = bench.tenant(&nodes).await?;
     let started = Instant::now();
     for step in [Step::Ensure(Depth::Verify), Step::Update, Step::Delete] {

@@ -114,6 +114,8 @@ impl Tenant<'_> {
         EndpointSliceView {
             namespace: self.service.namespace.clone(),
             name: format!("{}-1", self.service.name).into(),
+            uid: format!("{}-1", self.service.uid).into(),
+            resource_version: "1".into(),
             service: self.service.name.clone(),
             ports: ports.collect(),
             endpoints: endpoints.collect(),
