@@ -21,4 +21,4 @@ pub use admin::{bind_admin, serve_admin};
 pub use client::{AdminClient, RemoteCloud};
 pub use cloud::MockCloud;
 pub use config::{CloudConfig, ConfigError, HostPort};
-pub use provider::{MockProvider, annotations};
+pub use provider::MockProvider;

@@ -5,6 +5,8 @@
 
 mod load_balancers;
 mod planted;
+mod planted_balancers;
+mod planted_routes;
 mod routes;
 mod stage;
 

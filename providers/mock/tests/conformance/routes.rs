@@ -5,15 +5,24 @@ use std::sync::Arc;
 use ccm_core::provider::CloudProvider;
 use ccm_testkit::conformance::{Outcome, ROUTE_RULES, Report, check_routes};
 
-use crate::stage::Stage;
+use crate::{
+    planted_routes::{Bug, Planted},
+    stage::Stage,
+};
 
-async fn check() -> Report {
+/// Runs the kit on the mock with a bug in it, in virtual time.
+async fn check(bug: Option<Bug>) -> Report {
     let stage = Stage::new();
     let make = {
         let stage = stage.clone();
         move || {
             let provider = stage.provider();
-            async move { Ok(Arc::new(provider) as Arc<dyn CloudProvider>) }
+            async move {
+                Ok(match bug {
+                    Some(bug) => Arc::new(Planted::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    None => Arc::new(provider),
+                })
+            }
         }
     };
     let report = check_routes(make, &stage).await;
@@ -23,6 +32,27 @@ async fn check() -> Report {
 
 #[tokio::test(start_paused = true)]
 async fn the_mock_keeps_every_rule() {
-    let report = check().await;
+    let report = check(None).await;
     assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_planted_bug_breaks_exactly_its_rules() {
+    let mut wrong = Vec::new();
+    for (bug, rules) in Bug::ALL {
+        let report = check(Some(bug)).await;
+        let broken: Vec<_> = report.failures().map(|case| case.rule).collect();
+        if broken != rules {
+            wrong.push(format!("{bug:?}: expected {rules:?}\n{report}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_has_a_bug_that_breaks_it() {
+    let broken: Vec<_> = Bug::ALL.iter().flat_map(|(_, rules)| rules.iter().copied()).collect();
+    for rule in &ROUTE_RULES {
+        assert!(broken.contains(&rule.id), "nothing shows that {} can fail", rule.id);
+    }
 }

@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::k8s::{NodeView, Protocol, ServiceView};
 use ccm_mock::{
-    CloudConfig, MockCloud, MockProvider, annotations,
+    CloudConfig, MockCloud, MockProvider,
     cloud::{
         CallHook, CloudApi, InstanceSpec, Listener, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
         LoadBalancerSettings, LoadBalancerSpec, Members, Operation, Route, RouteBatch, RouteEdit, Transport,
     },
+    config::Features,
+    provider::annotations,
 };
 use ccm_testkit::conformance::{
     Clients, CloudBalancer, CloudRoute, InjectedFault, LoadBalancerCloud, RouteCloud, ScriptedCloud, Tally, Trouble,
@@ -17,6 +19,9 @@ use ccm_testkit::conformance::{
 };
 use ipnet::IpNet;
 use parking_lot::Mutex;
+
+/// Owner of what the kit wants to be made by hand.
+pub(crate) const BY_HAND: &str = "by-hand";
 
 /// A mock cloud that is replaced at each reset; clones share it.
 #[derive(Clone)]
@@ -49,7 +54,12 @@ impl Stage {
     }
 
     pub(crate) fn provider(&self) -> MockProvider {
-        MockProvider::over(self.cloud())
+        let config = CloudConfig {
+            features: Features { endpoints: true, ..Features::default() },
+            load_balancer_classes: vec!["conformance.example/class".to_owned()],
+            ..CloudConfig::default()
+        };
+        MockProvider::over(self.cloud()).with_config(&config)
     }
 
     fn set(&self, config: &CloudConfig) {
@@ -143,6 +153,11 @@ impl LoadBalancerCloud for Stage {
         vec![(annotations::SCHEME.to_owned(), "internal".to_owned())]
     }
 
+    fn endpoint_service(&self, mut plain: ServiceView) -> Option<ServiceView> {
+        plain.annotations.insert(annotations::BACKENDS.into(), "endpoints".into());
+        Some(plain)
+    }
+
     fn bad_annotations(&self) -> Vec<(String, String)> {
         [
             (annotations::BACKENDS, "pods"),
@@ -156,7 +171,7 @@ impl LoadBalancerCloud for Stage {
 
     async fn add_foreign(&self, service: &ServiceView) -> anyhow::Result<bool> {
         let key = LoadBalancerKey {
-            cluster: "by-hand".to_owned(),
+            cluster: BY_HAND.to_owned(),
             uid: "none".to_owned(),
             name: format!("a{}", service.uid.replace('-', "")).chars().take(32).collect(),
             service: "none/none".to_owned(),
@@ -201,7 +216,7 @@ impl RouteCloud for Stage {
 
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {
         let edits = vec![RouteEdit::Create { node: node.name.to_string(), destination, node_addresses: None }];
-        let batch = RouteBatch { cluster: "by-hand".to_owned(), edits };
+        let batch = RouteBatch { cluster: BY_HAND.to_owned(), edits };
         for answer in self.cloud().apply_routes(&batch).await? {
             answer?;
         }

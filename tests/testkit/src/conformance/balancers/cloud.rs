@@ -37,6 +37,12 @@ pub trait LoadBalancerCloud: ScriptedCloud {
         Vec::new()
     }
 
+    /// Makes of a Service one that takes endpoints as backends; `None`, the default, when the provider has no such.
+    fn endpoint_service(&self, plain: ServiceView) -> Option<ServiceView> {
+        let _ = plain;
+        None
+    }
+
     /// Returns annotations whose value is no value for their key, so that the Service cannot be served.
     fn bad_annotations(&self) -> Vec<(String, String)> {
         Vec::new()

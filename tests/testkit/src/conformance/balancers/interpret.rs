@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::{IpFamily, LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity, well_known as wk},
-    provider::{Claim, Digest, LbSupport},
+    provider::{Backends, Claim, Depth, Digest, LbSupport},
 };
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     },
     bench::{balancers, port},
     ids,
-    tenant::{Step, Tenant},
+    tenant::{After, Step, Tenant},
 };
 
 /// Label and annotation that no provider reads.
@@ -32,11 +32,36 @@ fn digest(tenant: &Tenant<'_>, service: &ServiceView) -> Verdict<Digest> {
 
 pub(super) async fn claimed(bench: &LbBench<'_>) -> Verdict {
     let provider = bench.provider().await?;
+    let provider = balancers(&provider)?;
     let service = bench.service();
-    let claim = balancers(&provider)?.interpret(&service);
-    expect(matches!(claim, Claim::Ours { .. }), || format!("{claim:?}"))?;
-    let refused = balancers(&provider)?.supports().refuse(&service);
-    expect(refused.is_empty(), || format!("a plain TCP Service asks for too much: {refused:?}"))
+    let classes = provider.classes();
+    for class in [service.class.clone()].into_iter().chain(classes.iter().map(|class| Some((**class).into()))) {
+        let claim = provider.interpret(&ServiceView { class: class.clone(), ..service.clone() });
+        expect(matches!(claim, Claim::Ours { .. }), || format!("class {class:?}: {claim:?}"))?;
+    }
+    let refused = provider.supports().refuse(&service);
+    expect(refused.is_empty(), || format!("a plain TCP Service asks for too much: {refused:?}"))?;
+    let odd = classes.iter().find(|class| class.trim().is_empty());
+    expect(odd.is_none(), || format!("a class without a name among {classes:?}"))
+}
+
+pub(super) async fn endpoints_announced(bench: &LbBench<'_>) -> Verdict {
+    let tenant = bench.tenant(&[]).await?;
+    let provider = balancers(&tenant.provider)?;
+    let plain = tenant.service.clone();
+    digest(&tenant, &plain)?;
+    let with_endpoints = bench.cloud.endpoint_service(plain.clone());
+    let services = variations(&tenant, bench)?.into_iter().map(|(_, service)| service);
+    for service in services.chain(with_endpoints.clone()).chain([plain]) {
+        let endpoints = matches!(provider.interpret(&service), Claim::Ours { backends: Backends::Endpoints, .. });
+        expect(!endpoints || provider.takes_endpoints(), || {
+            format!("takes_endpoints is false, but so are claimed annotations {:?}", service.annotations)
+        })?;
+        if with_endpoints.as_ref() == Some(&service) && provider.takes_endpoints() {
+            expect(endpoints, || format!("{:?} are no endpoints", provider.interpret(&service)))?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) async fn pure(bench: &LbBench<'_>) -> Verdict {
@@ -214,19 +239,26 @@ pub(super) async fn support_is_kept(bench: &LbBench<'_>) -> Verdict {
     let nodes = bench.nodes(1).await?;
     let mut plain = bench.tenant(&nodes).await?;
     plain.ensure().await?;
-    let supports = balancers(&plain.provider)?.supports();
-    for (what, _) in wishes(&plain.service, supports, bench.cloud.free_address()) {
+    let provider = balancers(&plain.provider)?;
+    let (supports, endpoints) = (provider.supports(), provider.takes_endpoints());
+    let wished = |plain: &ServiceView| {
+        let mut list = wishes(plain, supports, bench.cloud.free_address());
+        let with_endpoints = endpoints.then(|| bench.cloud.endpoint_service(plain.clone())).flatten();
+        list.extend(with_endpoints.map(|service| ("endpoints".to_owned(), service)));
+        list
+    };
+    for (what, _) in wished(&plain.service) {
         let before = bench.world().await?;
         let mut tenant = bench.tenant(&nodes).await?;
         // Asked for again, so that the ports are this Service's own.
-        let wish = wishes(&tenant.service, supports, bench.cloud.free_address()).into_iter().find(|(w, _)| *w == what);
+        let wish = wished(&tenant.service).into_iter().find(|(w, _)| *w == what);
         let Some((_, service)) = wish else { continue };
         tenant.service = service;
         let refused = supports.refuse(&tenant.service);
         expect(refused.is_empty(), || format!("{what}: {refused:?}"))?;
         let claim = balancers(&tenant.provider)?.interpret(&tenant.service);
         expect(matches!(claim, Claim::Ours { .. }), || format!("{what}: {claim:?}"))?;
-        let done = tenant.settle(Step::Ensure(ccm_core::provider::Depth::Verify), super::tenant::After::Fail).await?;
+        let done = tenant.settle(Step::Ensure(Depth::Verify), After::Fail).await?;
         done.map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
         let world = bench.world().await?;
         let balancer = world.served(&before, &tenant).map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;

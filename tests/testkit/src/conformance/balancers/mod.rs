@@ -18,12 +18,17 @@ mod ids {
     pub(super) const CLAIMED: &str = "claims-its-services";
     pub(super) const ENSURED: &str = "ensure-makes-one";
     pub(super) const DELETED: &str = "delete-removes-everything";
+    pub(super) const ERROR_KINDS: &str = "error-kinds";
     pub(super) const PLAN_NAMES: &str = "plan-names-changes";
 }
 
 /// Every rule for load balancers.
-pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 32] = [
-    rule!(ids::CLAIMED, interpret::claimed, "a Service with one TCP port is ours, and within what is supported"),
+pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 33] = [
+    rule!(
+        ids::CLAIMED,
+        interpret::claimed,
+        "a Service with one TCP port is ours, without class or with one of the provider's, and within what is supported"
+    ),
     rule!(
         "interpret-is-pure",
         interpret::pure,
@@ -44,6 +49,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 32] = [
         "invalid-input-refused",
         interpret::invalid_input_refused,
         "an annotation that cannot be met is refused by its key and value, without a cloud call"
+    ),
+    rule!(
+        "endpoints-announced",
+        interpret::endpoints_announced,
+        "a Service is given endpoints as backends only if takes_endpoints says so"
     ),
     rule!(
         ids::ENSURED,
@@ -119,7 +129,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 32] = [
         "no writing call is begun once leadership cannot be proved, and the answer is NotLeader"
     ),
     rule!(
-        "error-kinds",
+        ids::ERROR_KINDS,
         trouble::error_kinds,
         "each error of the cloud, at any call, has the kind that says what to do about it"
     ),

@@ -200,6 +200,7 @@ impl Tenant<'_> {
                     return Ok(Err(format!("{step:?}: waits for {why:?} without a pause")));
                 }
                 Ok(Progress::Pending { after, .. }) => *after,
+                Err(error) if step == Step::Delete && error.kind() == ErrorKind::NotFound => return Ok(Ok(())),
                 Err(error) if after == After::Fail || errors == FORGIVEN => {
                     return Ok(Err(format!("{step:?}: {}", show_error(error))));
                 }

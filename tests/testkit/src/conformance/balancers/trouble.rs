@@ -8,7 +8,7 @@ use std::{
 };
 
 use ccm_core::{
-    provider::{Depth, ErrorKind},
+    provider::{CloudError, Depth, ErrorKind},
     runtime::gate::WriteGate,
 };
 use tokio::time::Instant;
@@ -23,6 +23,7 @@ use super::{
     bench::{World, port},
     change::ENSURE,
     ensure::{LONGEST_SLEEP, MAX_CALLS},
+    ids,
     interpret::OTHER_PORT,
     tenant::{After, Step, Tenant, show},
 };
@@ -244,7 +245,8 @@ async fn closes_under_way(bench: &LbBench<'_>, step: Step) -> Verdict {
 /// Runs each step while its first call fails for good, and returns what became of it.
 async fn under_each_fault(
     bench: &LbBench<'_>,
-    check: impl Fn(InjectedFault, &str, &ccm_core::provider::CloudError) -> Verdict,
+    unnoticed: fn(String) -> Problem,
+    check: impl Fn(InjectedFault, &str, &CloudError) -> Verdict,
 ) -> Verdict {
     for fault in InjectedFault::ALL {
         for step in [ENSURE, Step::Update, Step::Delete] {
@@ -258,7 +260,7 @@ async fn under_each_fault(
                 match &outcome.result {
                     Err(error) => check(fault, &format!("{step:?}, call {call}"), error)?,
                     Ok(_) if spoilt => {
-                        return Err(Problem::Failed(format!("{step:?}: call {call} failed with {fault:?}, unnoticed")));
+                        return Err(unnoticed(format!("{step:?}: call {call} failed with {fault:?}, unnoticed")));
                     }
                     Ok(_) => break,
                 }
@@ -270,14 +272,14 @@ async fn under_each_fault(
         bench.cloud.script(None).await?;
         match planned {
             Err(error) => check(fault, "plan", &error)?,
-            Ok(plan) => return Err(Problem::Failed(format!("plan: {fault:?} went unnoticed: {plan:?}"))),
+            Ok(plan) => return Err(unnoticed(format!("plan: {fault:?} went unnoticed: {plan:?}"))),
         }
     }
     Ok(())
 }
 
 pub(super) async fn error_kinds(bench: &LbBench<'_>) -> Verdict {
-    under_each_fault(bench, |fault, what, error| {
+    under_each_fault(bench, Problem::Failed, |fault, what, error| {
         expect(error.kind() == fault.kind(), || {
             format!("{what} under {fault:?}: error {}: {}", error.kind(), error.chain())
         })
@@ -286,7 +288,8 @@ pub(super) async fn error_kinds(bench: &LbBench<'_>) -> Verdict {
 }
 
 pub(super) async fn retry_after(bench: &LbBench<'_>) -> Verdict {
-    under_each_fault(bench, |fault, what, error| match fault {
+    let unnoticed = |seen| Problem::Blocked(ids::ERROR_KINDS, seen);
+    under_each_fault(bench, unnoticed, |fault, what, error| match fault {
         InjectedFault::Throttled(pause) => {
             let named = error.retry_after();
             expect(named.is_some_and(|after| after >= pause), || {

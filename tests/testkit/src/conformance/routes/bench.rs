@@ -174,6 +174,14 @@ pub(super) fn show_error(error: &CloudError) -> String {
     format!("error {}: {}", error.kind(), error.chain())
 }
 
+/// Shows a change in one line.
+pub(super) fn show(change: &RouteChange) -> String {
+    match change {
+        RouteChange::Create { node, destination } => format!("create {destination} to node {}", node.name),
+        RouteChange::Delete(route) => format!("delete route {} to {}", route.name, route.destination),
+    }
+}
+
 /// Returns the first error with its index.
 pub(super) fn all_done(answers: &Answers) -> Result<(), String> {
     match answers.iter().enumerate().find_map(|(index, answer)| Some((index, answer.as_ref().err()?))) {

@@ -16,7 +16,7 @@ use super::{
         bench::{Bench, CLUSTER},
         report::{Problem, Verdict, expect},
     },
-    bench::{all_done, check, create, show_error},
+    bench::{all_done, check, create, show, show_error},
     ids,
 };
 
@@ -156,7 +156,7 @@ pub(super) async fn foreign_untouched(bench: &RouteBench<'_>) -> Verdict {
         let answers = bench.apply(&provider, &[change.clone()]).await?;
         let world = bench.world().await?;
         let lost: Vec<_> = before.difference(&world).collect();
-        expect(lost.is_empty(), || format!("{change:?} ({answers:?}) took {lost:?}"))?;
+        expect(lost.is_empty(), || format!("{} ({answers:?}) took {lost:?}", show(&change)))?;
     }
     Ok(())
 }
