@@ -327,16 +327,7 @@ impl Planted {
                 let deaf = deaf();
                 op.run(async { Ok(self.singly(&deaf, changes).await) }).await.unwrap_or_else(dropped)
             }
-            Bug::StopsAtFirstError => {
-                let mut answers = self.singly(op, &[]).await;
-                for change in changes {
-                    answers.extend(match answers.last() {
-                        Some(Err(error)) => vec![Err(error.clone())],
-                        _ => self.real().apply(op, std::slice::from_ref(change)).await,
-                    });
-                }
-                answers
-            }
+            Bug::StopsAtFirstError => self.until_error(op, changes).await,
             Bug::AllFailTogether => {
                 let answers = self.real().apply(op, changes).await;
                 match answers.iter().find_map(|answer| answer.as_ref().err()) {
@@ -355,10 +346,8 @@ impl Planted {
                     None => answers,
                 }
             }
+            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => dropped(CloudError::transient("broken")),
             Bug::BrokenByDrop => {
-                if self.broken.load(Ordering::Relaxed) {
-                    return dropped(CloudError::transient("broken"));
-                }
                 let mut guard = Dropped(&self.broken, false);
                 let answers = self.real().apply(op, changes).await;
                 guard.1 = true;
@@ -376,6 +365,18 @@ impl Planted {
             }
             _ => self.one_by_one(op, changes).await,
         }
+    }
+
+    /// Sends changes one by one until one fails, which answers the rest.
+    async fn until_error(&self, op: &Op, changes: &[RouteChange]) -> Answers {
+        let mut answers = Answers::new();
+        for change in changes {
+            answers.extend(match answers.last() {
+                Some(Err(error)) => vec![Err(error.clone())],
+                _ => self.real().apply(op, std::slice::from_ref(change)).await,
+            });
+        }
+        answers
     }
 
     /// Answers some changes itself and sends the rest in one batch.

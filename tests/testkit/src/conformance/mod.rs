@@ -26,7 +26,7 @@ mod rule;
 mod script;
 mod syntax;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_core::{
@@ -42,7 +42,10 @@ pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
 pub use rule::Rule;
 pub use script::{ScriptedCloud, Tally, Trouble, TroubleKind};
 
-use self::bench::Bench;
+use self::{
+    bench::Bench,
+    report::{Problem, Verdict},
+};
 
 /// Changes the cloud behind the provider under test.
 ///
@@ -143,7 +146,7 @@ where
     for rule in &INSTANCE_RULES {
         let bench = Bench::new(&make, cloud, rule.id);
         let started = tokio::time::Instant::now();
-        let verdict = (rule.check)(&bench).await;
+        let verdict = without_panic((rule.check)(&bench)).await;
         let cleaned = bench.clean().await;
         report.push(rule, verdict.and(cleaned), started.elapsed());
     }
@@ -183,10 +186,18 @@ async fn check_scripted<C: ScriptedCloud + ?Sized>(
     for rule in rules {
         let bench = Bench::new(&make, cloud, rule.id);
         let started = tokio::time::Instant::now();
-        let verdict = (rule.check)(&bench).await;
+        let verdict = without_panic((rule.check)(&bench)).await;
         let cleaned = cloud.reset().await.map_err(Into::into);
         report.push(rule, verdict.and(cleaned), started.elapsed());
     }
     report.settle();
     report
+}
+
+/// A provider that panics breaks the rule at hand and does not end the run.
+async fn without_panic(check: BoxFuture<'_, Verdict>) -> Verdict {
+    AssertUnwindSafe(check).catch_unwind().await.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(Problem::Failed(format!("panicked: {}", text.unwrap_or("without a message"))))
+    })
 }

@@ -5,6 +5,7 @@ mod change;
 mod cloud;
 mod ensure;
 mod interpret;
+mod inventory;
 mod ownership;
 mod tenant;
 pub(super) mod trouble;
@@ -19,11 +20,12 @@ mod ids {
     pub(super) const ENSURED: &str = "ensure-makes-one";
     pub(super) const DELETED: &str = "delete-removes-everything";
     pub(super) const ERROR_KINDS: &str = "error-kinds";
+    pub(super) const INVENTORY: &str = "owned-is-listed";
     pub(super) const PLAN_NAMES: &str = "plan-names-changes";
 }
 
 /// Every rule for load balancers.
-pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 33] = [
+pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 35] = [
     rule!(
         ids::CLAIMED,
         interpret::claimed,
@@ -153,6 +155,16 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 33] = [
         "concurrent-use",
         ownership::concurrent_use,
         "calls about different Services that overlap do not disturb each other"
+    ),
+    rule!(
+        ids::INVENTORY,
+        inventory::complete,
+        "the inventory lists what each Service of this cluster owns, and of no other; all of it or an error; read-only"
+    ),
+    rule!(
+        "only-owned-is-deleted",
+        inventory::deletes_only_owned,
+        "delete_owned deletes what is listed, succeeds when it is gone, and leaves other clusters' things"
     ),
     rule!("plan-is-read-only", change::plan_is_read_only, "plan changes nothing"),
     rule!("plan-empty-after-ensure", change::plan_empty, "nothing is planned when nothing is to be done"),

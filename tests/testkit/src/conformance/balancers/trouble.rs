@@ -86,6 +86,7 @@ async fn at_each_call(bench: &LbBench<'_>, step: Step) -> Verdict {
                 if !spoilt {
                     break;
                 }
+                expect(call < MAX_CALLS, || format!("{step:?} takes more than {MAX_CALLS} cloud calls"))?;
             }
         }
     }

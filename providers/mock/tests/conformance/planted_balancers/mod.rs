@@ -1,5 +1,8 @@
 //! The mock provider with one bug each in its load balancers, of the sorts that real providers have had.
 
+mod bugs;
+mod inventory;
+
 use std::{
     collections::HashSet,
     hash::{BuildHasher, RandomState},
@@ -14,8 +17,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity},
     provider::{
-        Claim, CloudError, CloudProvider, Depth, Digest, ErrorKind, InvalidInput, LbOutcome, LbRef, LbSpec, LbSupport,
-        LoadBalancers, Op, PlannedChange, Progress, SourceRanges,
+        Claim, CloudError, CloudProvider, Depth, Digest, ErrorKind, InvalidInput, Inventory, LbOutcome, LbRef, LbSpec,
+        LbSupport, LoadBalancers, Op, PlannedChange, Progress, SourceRanges,
     },
     runtime::gate::WriteGate,
 };
@@ -23,133 +26,7 @@ use ccm_mock::{MockCloud, MockProvider, cloud::BalancerState, provider::annotati
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bug {
-    PlainIsElsewhere,
-    ForgetsItsClasses,
-    DigestPerProcess,
-    DigestOfStatus,
-    DigestOfAnnotations,
-    DigestWithoutRanges,
-    DigestWithoutNodePorts,
-    EndpointsUnannounced,
-    IgnoresBadAnnotations,
-    RefusesWithoutValue,
-    TrustMakesNothing,
-    NoStatus,
-    StatusOfANode,
-    SameEntryTwice,
-    WritesEachTime,
-    AnswersAnew,
-    FirstPortOnly,
-    VerifyTrusts,
-    UdpAsTcp,
-    RefusesAffinity,
-    OpensThenRestricts,
-    IgnoresSourceRanges,
-    AdmitsOneRange,
-    SleepsUntilActive,
-    PendingWithoutPause,
-    DoneBeforeActive,
-    SleepsWhenThrottled,
-    UpdateChangesPorts,
-    UpdateKeepsLastMember,
-    UpdateOnNothingIsDone,
-    UpdateOnNothingMakes,
-    DeletesOnlyItsOwnWork,
-    DeleteOnNothingIsNotFound,
-    DeleteAlwaysWrites,
-    DeleteNeedsTheService,
-    DeleteParsesAnnotations,
-    DeletesByAnnotation,
-    RemembersIntent,
-    UpdateRemembersIntent,
-    DeleteRemembersIntent,
-    GoesOnWhenCancelled,
-    CancelledIsTransient,
-    BrokenByDrop,
-    NeverAsksTheGate,
-    AsksTheGateOnce,
-    DeniedIsTransient,
-    PlanHidesErrors,
-    ForgetsRetryAfter,
-    NamesByService,
-    DeletesInAnyCluster,
-    NamesWithoutNamespace,
-    NamesJoined,
-    TakesByName,
-    DeletesByName,
-    SharedScratch,
-    PlanEnsures,
-    PlansAlways,
-    PlansNothing,
-    PlansWithoutReason,
-}
-
-impl Bug {
-    /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 59] = [
-        (Self::PlainIsElsewhere, &["claims-its-services"]),
-        (Self::ForgetsItsClasses, &["claims-its-services"]),
-        (Self::DigestPerProcess, &["interpret-is-pure"]),
-        (Self::DigestOfStatus, &["digest-ignores-noise"]),
-        (Self::DigestOfAnnotations, &["digest-ignores-noise"]),
-        (Self::DigestWithoutRanges, &["digest-sees-changes"]),
-        (Self::DigestWithoutNodePorts, &["digest-sees-changes"]),
-        (Self::EndpointsUnannounced, &["endpoints-announced"]),
-        (Self::IgnoresBadAnnotations, &["invalid-input-refused"]),
-        (Self::RefusesWithoutValue, &["invalid-input-refused"]),
-        (Self::TrustMakesNothing, &["ensure-makes-one"]),
-        (Self::NoStatus, &["status-usable"]),
-        (Self::StatusOfANode, &["status-usable"]),
-        (Self::SameEntryTwice, &["status-usable"]),
-        (Self::WritesEachTime, &["ensure-is-idempotent"]),
-        (Self::AnswersAnew, &["ensure-is-idempotent"]),
-        (Self::FirstPortOnly, &["changes-arrive", "support-is-kept", "ensure-resumable"]),
-        (Self::VerifyTrusts, &["verify-repairs"]),
-        (Self::UdpAsTcp, &["support-is-kept"]),
-        (Self::RefusesAffinity, &["support-is-kept"]),
-        (Self::OpensThenRestricts, &["never-more-open"]),
-        (Self::IgnoresSourceRanges, &["never-more-open", "plan-names-changes"]),
-        (Self::AdmitsOneRange, &["never-more-open"]),
-        (Self::SleepsUntilActive, &["waits-outside"]),
-        (Self::PendingWithoutPause, &["waits-outside"]),
-        (Self::DoneBeforeActive, &["waits-outside"]),
-        (Self::SleepsWhenThrottled, &["waits-outside"]),
-        (Self::UpdateChangesPorts, &["update-members-only"]),
-        (Self::UpdateKeepsLastMember, &["update-members-only"]),
-        (Self::UpdateOnNothingIsDone, &["update-on-nothing"]),
-        (Self::UpdateOnNothingMakes, &["update-on-nothing"]),
-        (Self::DeletesOnlyItsOwnWork, &["delete-removes-everything", "delete-resumable", "cancellation"]),
-        (Self::DeleteOnNothingIsNotFound, &["delete-on-nothing"]),
-        (Self::DeleteAlwaysWrites, &["delete-on-nothing"]),
-        (Self::DeleteNeedsTheService, &["delete-without-service"]),
-        (Self::DeleteParsesAnnotations, &["delete-without-service"]),
-        (Self::DeletesByAnnotation, &["delete-without-service"]),
-        (Self::RemembersIntent, &["never-more-open", "waits-outside", "ensure-resumable", "cancellation"]),
-        (Self::UpdateRemembersIntent, &["update-resumable", "cancellation"]),
-        (Self::DeleteRemembersIntent, &["delete-resumable", "cancellation"]),
-        (Self::GoesOnWhenCancelled, &["cancellation"]),
-        (Self::CancelledIsTransient, &["cancellation"]),
-        (Self::BrokenByDrop, &["cancellation"]),
-        (Self::NeverAsksTheGate, &["no-write-without-leadership"]),
-        (Self::AsksTheGateOnce, &["no-write-without-leadership"]),
-        (Self::DeniedIsTransient, &["error-kinds"]),
-        (Self::PlanHidesErrors, &["error-kinds"]),
-        (Self::ForgetsRetryAfter, &["retry-after"]),
-        (Self::NamesByService, &["clusters-apart"]),
-        (Self::DeletesInAnyCluster, &["clusters-apart"]),
-        (Self::NamesWithoutNamespace, &["services-apart"]),
-        (Self::NamesJoined, &["services-apart"]),
-        (Self::TakesByName, &["foreign-untouched"]),
-        (Self::DeletesByName, &["clusters-apart", "foreign-untouched"]),
-        (Self::SharedScratch, &["concurrent-use"]),
-        (Self::PlanEnsures, &["plan-is-read-only"]),
-        (Self::PlansAlways, &["plan-empty-after-ensure"]),
-        (Self::PlansNothing, &["plan-names-changes"]),
-        (Self::PlansWithoutReason, &["plan-names-changes"]),
-    ];
-}
+pub(crate) use bugs::Bug;
 
 pub(crate) struct Planted {
     inner: MockProvider,
@@ -488,6 +365,7 @@ impl Planted {
                 Ok(planned)
             }
             Bug::PlansAlways => planned.map(|plan| plan.into_iter().chain([always()]).collect()),
+            Bug::Panics => panic!("planted"),
             Bug::PlansNothing => planned.map(|_| Vec::new()),
             Bug::PlansWithoutReason => planned.map(|mut plan| {
                 for change in &mut plan {
@@ -606,6 +484,10 @@ impl CloudProvider for Planted {
     }
 
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
         Some(self)
     }
 }
