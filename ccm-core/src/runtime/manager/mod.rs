@@ -4,6 +4,7 @@
 //! one small request per retry period.
 
 mod nodes;
+mod services;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -277,7 +278,8 @@ impl Manager {
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
         wiring.node_controllers()?;
-        for name in [names::SERVICE_LB, names::NODE_ROUTE, names::NODE_IPAM] {
+        wiring.service_controller()?;
+        for name in [names::NODE_ROUTE, names::NODE_IPAM] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
             }
