@@ -1,4 +1,5 @@
 //! The reference page of the mock cloud names everything that can be written somewhere.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use ccm_mock::{
     CloudConfig,
