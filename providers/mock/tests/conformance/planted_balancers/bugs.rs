@@ -136,6 +136,9 @@ impl Bug {
         (Self::ListNeedsLeadership, &["owned-is-listed"]),
         (Self::DeletesOwnedOfAnybody, &["only-owned-is-deleted"]),
         (Self::DeletesNothingOwned, &["only-owned-is-deleted"]),
-        (Self::Panics, &["plan-is-read-only", "plan-empty-after-ensure", "plan-names-changes"]),
+        (
+            Self::Panics,
+            &["error-kinds", "retry-after", "plan-is-read-only", "plan-empty-after-ensure", "plan-names-changes"],
+        ),
     ];
 }

@@ -487,7 +487,9 @@ impl CloudProvider for Planted {
         Some(self)
     }
 
+    /// Names that are made from other things than the UID would show up as other owners.
     fn inventory(&self) -> Option<&dyn Inventory> {
-        Some(self)
+        let named = matches!(self.bug, Bug::NamesByService | Bug::NamesWithoutNamespace | Bug::NamesJoined);
+        (!named).then_some(self as &dyn Inventory)
     }
 }
