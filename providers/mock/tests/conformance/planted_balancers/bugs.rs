@@ -23,6 +23,7 @@ pub(crate) enum Bug {
     OpensThenRestricts,
     IgnoresSourceRanges,
     AdmitsOneRange,
+    RestrictsOnlyAtCreation,
     SleepsUntilActive,
     PendingWithoutPause,
     DoneBeforeActive,
@@ -70,7 +71,7 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 66] = [
+    pub(crate) const ALL: [(Self, &[&str]); 67] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -94,6 +95,7 @@ impl Bug {
         (Self::OpensThenRestricts, &["never-more-open"]),
         (Self::IgnoresSourceRanges, &["never-more-open", "plan-names-changes"]),
         (Self::AdmitsOneRange, &["never-more-open"]),
+        (Self::RestrictsOnlyAtCreation, &["never-more-open"]),
         (Self::SleepsUntilActive, &["waits-outside"]),
         (Self::PendingWithoutPause, &["waits-outside"]),
         (Self::DoneBeforeActive, &["waits-outside"]),

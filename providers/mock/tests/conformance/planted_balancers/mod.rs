@@ -447,6 +447,14 @@ impl LoadBalancers for Planted {
             tokio::time::sleep(Duration::from_millis(1)).await;
             want = self.scratch.lock().clone().unwrap_or(want);
         }
+        if self.bug == Bug::RestrictsOnlyAtCreation
+            && let Some(there) = self.balancer(&want.service.uid)
+        {
+            want.sources = match there.settings.source_ranges {
+                ranges if ranges.is_empty() => SourceRanges::Unset,
+                ranges => SourceRanges::Only(ranges),
+            };
+        }
         let outcome = match self.call(op, Ask::Ensure(&want, depth)).await {
             Ok(Answer(outcome, _)) => outcome,
             Err(error) => error.into(),
