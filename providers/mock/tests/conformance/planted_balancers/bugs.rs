@@ -67,11 +67,13 @@ pub(crate) enum Bug {
     DeletesOwnedOfAnybody,
     DeletesNothingOwned,
     Panics,
+    PlanHangs,
+    InventoryHangs,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 67] = [
+    pub(crate) const ALL: [(Self, &[&str]); 69] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -142,5 +144,7 @@ impl Bug {
             Self::Panics,
             &["error-kinds", "retry-after", "plan-is-read-only", "plan-empty-after-ensure", "plan-names-changes"],
         ),
+        (Self::PlanHangs, &["error-kinds", "retry-after", "plan-empty-after-ensure", "plan-names-changes"]),
+        (Self::InventoryHangs, &["owned-is-listed"]),
     ];
 }

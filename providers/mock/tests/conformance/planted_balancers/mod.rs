@@ -366,6 +366,7 @@ impl Planted {
             }
             Bug::PlansAlways => planned.map(|plan| plan.into_iter().chain([always()]).collect()),
             Bug::Panics => panic!("planted"),
+            Bug::PlanHangs => std::future::pending().await,
             Bug::PlansNothing => planned.map(|_| Vec::new()),
             Bug::PlansWithoutReason => planned.map(|mut plan| {
                 for change in &mut plan {
