@@ -3,6 +3,7 @@
 pub mod node;
 pub mod node_lifecycle;
 mod report;
+pub mod route;
 
 use std::sync::Arc;
 
