@@ -14,6 +14,6 @@ pub use node::{
     UnknownAddressType,
 };
 pub use service::{
-    EndpointSliceView, EndpointView, IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServicePort, ServiceView,
-    SessionAffinity, SlicePort, TrafficPolicy,
+    EndpointSliceView, EndpointView, IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
+    ServiceView, SessionAffinity, SlicePort, TrafficPolicy,
 };

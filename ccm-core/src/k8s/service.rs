@@ -1,8 +1,15 @@
 use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
+use jiff::Timestamp;
+
+use super::well_known as wk;
 
 /// The part of a Service that controllers and providers read.
+///
+/// Made by the cache from a watch item, which holds Services of type LoadBalancer and those that carry the finalizer of
+/// one. A Service of type LoadBalancer whose class is [not claimed](ServiceFields::claims) has only its identity, class,
+/// finalizers, type, and times of creation and deletion here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
     /// `metadata.namespace`.
@@ -13,11 +20,13 @@ pub struct ServiceView {
     pub uid: Box<str>,
     /// `metadata.resourceVersion` of the observation. Opaque.
     pub resource_version: Box<str>,
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// All labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// All annotations, as written.
+    /// Annotations, as written: all but `kubectl.kubernetes.io/last-applied-configuration`, which is a copy of the object.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Arc<str>]>,
@@ -60,6 +69,7 @@ impl ServiceView {
             name: Arc::from(name),
             uid: Box::default(),
             resource_version: Box::default(),
+            created: Timestamp::UNIX_EPOCH,
             deleting: false,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -79,6 +89,31 @@ impl ServiceView {
             source_ranges: Box::default(),
             status: LbStatus::default(),
         }
+    }
+
+    /// Returns `namespace/name`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Tells whether the finalizer of load balancers is on the Service.
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+    }
+}
+
+/// Which Services are cached whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFields {
+    /// The load-balancer classes that the configuration claims.
+    pub classes: Vec<Box<str>>,
+}
+
+impl ServiceFields {
+    /// Tells whether a Service of type LoadBalancer with this class is ours: one without a class is, one with a class when
+    /// the configuration claims it. An empty class is a class.
+    pub fn claims(&self, class: Option<&str>) -> bool {
+        class.is_none_or(|class| self.classes.iter().any(|c| **c == *class))
     }
 }
 
@@ -185,12 +220,31 @@ pub struct EndpointSliceView {
     pub namespace: Arc<str>,
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// Name of the Service that the slice belongs to.
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion` of the observation. Opaque.
+    pub resource_version: Box<str>,
+    /// Name of the Service that the slice belongs to: label `kubernetes.io/service-name`. Slices without it are not cached.
     pub service: Arc<str>,
     /// Ports, in order.
     pub ports: Box<[SlicePort]>,
-    /// Endpoints, in order.
+    /// Endpoints, in order. Empty when the slice holds DNS names (`addressType: FQDN`).
     pub endpoints: Box<[EndpointView]>,
+}
+
+impl EndpointSliceView {
+    /// Makes an empty slice of a Service; the start of a test's slice.
+    pub fn named(namespace: &str, name: &str, service: &str) -> Self {
+        Self {
+            namespace: Arc::from(namespace),
+            name: Arc::from(name),
+            uid: Box::default(),
+            resource_version: Box::default(),
+            service: Arc::from(service),
+            ports: Box::default(),
+            endpoints: Box::default(),
+        }
+    }
 }
 
 /// One port of an EndpointSlice.
@@ -200,7 +254,7 @@ pub struct SlicePort {
     pub name: Arc<str>,
     /// Protocol.
     pub protocol: Protocol,
-    /// Port of the pods.
+    /// Port of the pods; `None` stands for every port.
     pub port: Option<NonZeroU16>,
 }
 

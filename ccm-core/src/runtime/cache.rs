@@ -7,6 +7,8 @@
 //! - Handlers see every difference between two states of the cache exactly once and in order, after it can be read. States
 //!   in between may be missing: a cut watch turns ten changes into one.
 //! - An object that was deleted and created again under its name is `Deleted` and then `Added`, never `Updated`.
+//! - An object that is not [relevant](Watched::is_relevant) does not exist here. One that ceases to be is `Deleted` with the
+//!   last state in which it was, and one that begins to be is `Added`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -148,21 +150,20 @@ impl<T: Watched> Cache<T> {
         &self.0.decoder
     }
 
-    /// Takes a complete list as the new state. Objects of `unreadable` keys stay as they are: they exist, but their new
-    /// state could not be read.
-    pub(crate) fn replace(&self, items: Vec<T>, unreadable: &HashSet<String>) {
+    /// Takes a complete list as the new state.
+    pub(crate) fn replace(&self, listed: Listed<T>) {
+        let Listed { objects: listed, unreadable } = listed;
         let handlers = self.0.handlers.lock();
-        let mut listed: HashMap<Arc<str>, Arc<T>> = HashMap::with_capacity(items.len());
-        listed.extend(items.into_iter().map(|item| (item.key(), Arc::new(item))));
         let changes = {
             let mut objects = self.0.objects.write();
             let mut changes = Vec::new();
-            for (key, old) in objects.iter() {
-                if !listed.contains_key(key) && !unreadable.contains(&**key) {
+            objects.retain(|key, old| {
+                let stays = listed.contains_key(key) || unreadable.contains(&**key);
+                if !stays {
                     changes.push(Change::Deleted(old.clone()));
                 }
-            }
-            objects.retain(|key, _| listed.contains_key(key) || unreadable.contains(&**key));
+                stays
+            });
             for (key, new) in listed {
                 let old = objects.insert(key, new.clone());
                 push_difference(&mut changes, old, new);
@@ -176,26 +177,67 @@ impl<T: Watched> Cache<T> {
     /// Takes the newest state of one object.
     pub(crate) fn apply(&self, object: T) {
         let handlers = self.0.handlers.lock();
-        let new = Arc::new(object);
-        let old = self.0.objects.write().insert(new.key(), new.clone());
         let mut changes = Vec::with_capacity(2);
-        push_difference(&mut changes, old, new);
+        if object.is_relevant() {
+            let new = Arc::new(object);
+            let old = self.0.objects.write().insert(new.key(), new.clone());
+            push_difference(&mut changes, old, new);
+        } else {
+            // Whatever was known under the name: there is only one object of a name at a time, and this is it.
+            changes.extend(self.0.objects.write().remove(&*object.key()).map(Change::Deleted));
+        }
         notify(&handlers, &changes);
     }
 
     /// Removes an object. One of the same name that came after it stays.
-    pub(crate) fn remove(&self, gone: &T) {
+    pub(crate) fn remove(&self, key: &str, uid: &str) {
         let handlers = self.0.handlers.lock();
         let old = {
             let mut objects = self.0.objects.write();
-            match objects.get(&*gone.key()) {
-                Some(old) if old.uid() == gone.uid() => objects.remove(&*gone.key()),
+            match objects.get(key) {
+                Some(old) if old.uid() == uid => objects.remove(key),
                 _ => None,
             }
         };
         if let Some(old) = old {
             notify(&handlers, &[Change::Deleted(old)]);
         }
+    }
+}
+
+/// A complete list, object by object as it comes in. Holds what is relevant and nothing else.
+pub(crate) struct Listed<T> {
+    objects: HashMap<Arc<str>, Arc<T>>,
+    /// Keys of what is there, but in a state that could not be read. What the cache has of them stays as it is.
+    unreadable: HashSet<String>,
+}
+
+impl<T: Watched> Listed<T> {
+    /// Makes an empty list.
+    pub(crate) fn new() -> Self {
+        Self { objects: HashMap::new(), unreadable: HashSet::new() }
+    }
+
+    /// Adds an object, or its newer state.
+    pub(crate) fn apply(&mut self, object: T) {
+        let key = object.key();
+        if object.is_relevant() {
+            self.unreadable.remove(&*key);
+            self.objects.insert(key, Arc::new(object));
+        } else {
+            self.remove(&key);
+        }
+    }
+
+    /// Takes an object out that was deleted meanwhile.
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.unreadable.remove(key);
+        self.objects.remove(key);
+    }
+
+    /// Notes an object that cannot be read.
+    pub(crate) fn unreadable(&mut self, key: String) {
+        self.unreadable.insert(key);
     }
 }
 

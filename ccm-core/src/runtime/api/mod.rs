@@ -10,6 +10,7 @@ mod metrics;
 mod nodes;
 mod patch;
 mod request;
+mod services;
 pub(crate) mod status;
 mod target;
 #[cfg(test)]
@@ -27,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 pub use error::{ApiError, ApiErrorKind, Cause};
 pub use limiter::RateLimit;
 pub use metrics::ApiMetrics;
-pub use nodes::{Patched, Subresource};
-pub use patch::{Patch, PatchOp, escape_pointer};
+pub use nodes::Subresource;
+pub use patch::{Patch, PatchOp, Patched, escape_pointer};
 pub use request::{ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse, Encoding};
 pub use target::Target;
 pub(crate) use target::segment;

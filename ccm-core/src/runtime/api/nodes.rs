@@ -1,12 +1,13 @@
-use std::collections::BTreeMap;
+use serde::Serialize;
 
-use serde::{Deserialize, Serialize};
-
-use super::{ACCEPT_METADATA, ACCEPT_OBJECT, ApiClient, ApiError, ApiRequest, Patch, segment};
+use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiRequest, Patch, Patched, segment};
 use crate::{
     k8s::{NodeFields, NodeView},
     runtime::reflector::{Decoder, Watched},
 };
+
+/// Nodes per page of a list, as in client-go.
+const PAGE: usize = 500;
 
 /// Part of an object that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,34 +16,6 @@ pub enum Subresource {
     None,
     /// Its status.
     Status,
-}
-
-/// Metadata of an object after a patch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Patched {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub resource_version: String,
-    /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
-    /// Whether `metadata.deletionTimestamp` is set.
-    pub deleting: bool,
-}
-
-/// Any object, or its PartialObjectMetadata.
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    uid: String,
-    resource_version: String,
-    labels: Option<BTreeMap<String, String>>,
-    deletion_timestamp: Option<String>,
 }
 
 /// `meta/v1` DeleteOptions with preconditions.
@@ -73,14 +46,7 @@ impl ApiClient {
             Subresource::None => "",
             Subresource::Status => "/status",
         };
-        let request = ApiRequest::patch(format!("{}{suffix}", node_path(name)), patch)?.accept(ACCEPT_METADATA);
-        let Object { metadata } = self.send(request).await?.json()?;
-        Ok(Patched {
-            uid: metadata.uid,
-            resource_version: metadata.resource_version,
-            labels: metadata.labels.unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
-        })
+        self.patch(format!("{}{suffix}", node_path(name)), patch).await
     }
 
     /// Reads a Node, the most recent state and not a cached one. RBAC: `get` on `nodes`.
@@ -88,6 +54,30 @@ impl ApiClient {
         let response = self.send(ApiRequest::get(node_path(name)).accept(ACCEPT_OBJECT)).await?;
         let decoder = Decoder::new(fields.clone());
         decoder.object(response.encoding, &response.body).map_err(|e| response.undecodable(e))
+    }
+
+    /// Reads all Nodes, page by page, all in the state that the server had when this was asked and none of them from a
+    /// cache. RBAC: `list` on `nodes`.
+    ///
+    /// # Errors
+    /// Fails as a whole when any page or any Node cannot be read: half a list must not pass for a list. With
+    /// [`Gone`](super::ApiErrorKind::Gone) when the state expired between two pages; ask again.
+    pub async fn list_nodes(&self, fields: &NodeFields) -> Result<Vec<NodeView>, ApiError> {
+        let decoder = Decoder::<NodeView>::new(fields.clone());
+        let mut nodes = Vec::new();
+        let mut path = format!("{}?limit={PAGE}", NodeView::PATH);
+        loop {
+            let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
+            let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
+            if let Some(malformed) = page.malformed.into_iter().next() {
+                return Err(response.undecodable(malformed.error));
+            }
+            nodes.extend(page.items);
+            if page.r#continue.is_empty() {
+                return Ok(nodes);
+            }
+            path = format!("{}?limit={PAGE}&continue={}", NodeView::PATH, segment(&page.r#continue));
+        }
     }
 
     /// Deletes the Node with this name if it still has this UID and is still in this version. RBAC: `delete` on `nodes`.

@@ -1,5 +1,3 @@
-use std::collections::HashSet;
-
 use super::*;
 use crate::k8s::{NodeFields, NodeView};
 
@@ -32,16 +30,18 @@ fn record(cache: &Cache<NodeView>) -> Arc<Mutex<Vec<String>>> {
     log
 }
 
-fn none() -> HashSet<String> {
-    HashSet::new()
+fn listed<T: Watched>(objects: impl IntoIterator<Item = T>) -> Listed<T> {
+    let mut listed = Listed::new();
+    objects.into_iter().for_each(|object| listed.apply(object));
+    listed
 }
 
 #[test]
 fn a_list_gives_the_differences() {
     let (cache, log) = recorded();
-    cache.replace(vec![node("a", "1", "1"), node("b", "1", "2"), node("c", "1", "3")], &none());
+    cache.replace(listed([node("a", "1", "1"), node("b", "1", "2"), node("c", "1", "3")]));
     log.lock().clear();
-    cache.replace(vec![node("b", "1", "2"), node("c", "1", "9"), node("d", "1", "8")], &none());
+    cache.replace(listed([node("b", "1", "2"), node("c", "1", "9"), node("d", "1", "8")]));
     let mut seen = log.lock().clone();
     seen.sort();
     assert_eq!(seen, ["+d/1@8", "-a/1@1", "~c/1@9"]);
@@ -50,8 +50,11 @@ fn a_list_gives_the_differences() {
 #[test]
 fn unreadable_objects_are_neither_gone_nor_new() {
     let (cache, log) = recorded();
-    cache.replace(vec![node("a", "1", "1")], &none());
-    cache.replace(Vec::new(), &["a".to_owned(), "b".to_owned()].into());
+    cache.replace(listed([node("a", "1", "1")]));
+    let mut list = Listed::new();
+    list.unreadable("a".to_owned());
+    list.unreadable("b".to_owned());
+    cache.replace(list);
     assert_eq!(cache.get("a").map(|n| n.resource_version.to_string()).as_deref(), Some("1"));
     assert_eq!(log.lock().len(), 1);
 }
@@ -61,10 +64,10 @@ fn a_late_deletion_does_not_hit_the_namesake() {
     let (cache, log) = recorded();
     cache.apply(node("a", "1", "1"));
     cache.apply(node("a", "2", "5"));
-    cache.remove(&node("a", "1", "4"));
+    cache.remove("a", "1");
     assert_eq!(&*cache.get("a").unwrap().uid, "2");
-    cache.remove(&node("a", "2", "6"));
-    cache.remove(&node("a", "2", "6"));
+    cache.remove("a", "2");
+    cache.remove("a", "2");
     assert!(cache.is_empty());
     assert_eq!(log.lock().iter().map(|l| &l[..4]).collect::<Vec<_>>(), ["+a/1", "-a/1", "+a/2", "-a/2"]);
 }
@@ -93,7 +96,7 @@ async fn synced_waits_for_a_complete_list() {
     cache.apply(node("a", "1", "1"));
     let second = std::time::Duration::from_secs(1);
     assert!(tokio::time::timeout(second, cache.synced()).await.is_err());
-    cache.replace(Vec::new(), &none());
+    cache.replace(Listed::new());
     cache.synced().await;
     assert!(cache.is_synced());
 }

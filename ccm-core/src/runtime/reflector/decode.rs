@@ -31,6 +31,12 @@ pub trait Watched: Sized + Send + Sync + 'static {
     fn uid(&self) -> &str;
     /// Returns the resource version of the observation.
     fn resource_version(&self) -> &str;
+    /// Tells whether the object is one to keep. For a cache and its readers one that is not does not exist.
+    ///
+    /// Key, UID and resource version of such an object must be right nevertheless.
+    fn is_relevant(&self) -> bool {
+        true
+    }
 }
 
 /// An object, list or event from the API server that cannot be read.
@@ -67,6 +73,16 @@ pub enum DecodeError {
         what: String,
         /// Which field.
         field: &'static str,
+    },
+    /// A field has a value that this version does not know, and that cannot be left out.
+    #[error("{what} has an unusable {field} {value:?}")]
+    Value {
+        /// Which object.
+        what: String,
+        /// Which field.
+        field: &'static str,
+        /// The value.
+        value: String,
     },
 }
 
@@ -163,13 +179,15 @@ impl<T: Watched> Decoder<T> {
 
     fn json_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
         let list = || format!("the list of {}", T::RESOURCE);
-        let (metadata, results): (_, Vec<_>) = match serde_json::from_slice::<ListJson<T::Json>>(body) {
-            Ok(page) => {
-                let items = page.items.unwrap_or_default().into_iter();
-                (page.metadata, items.map(|json| (None, T::from_json(json, self))).collect())
-            }
-            // One item spoils the typed parse; the slow way tells which.
-            Err(_) => {
+        let typed = serde_json::from_slice::<ListJson<T::Json>>(body).ok().and_then(|page| {
+            let items = page.items.unwrap_or_default().into_iter();
+            let results = items.map(|json| Ok((None, Ok(T::from_json(json, self)?))));
+            results.collect::<Result<Vec<_>, DecodeError>>().ok().map(|results| (page.metadata, results))
+        });
+        let (metadata, results) = match typed {
+            Some(all) => all,
+            // One item spoils the fast way; the slow way tells which.
+            None => {
                 let page = serde_json::from_slice::<ListJson<serde_json::Value>>(body)
                     .map_err(|source| DecodeError::Json { what: list(), source })?;
                 let read = |item: serde_json::Value| {
@@ -250,6 +268,7 @@ pub(crate) struct ObjectJson {
 pub(crate) struct NameJson {
     pub(crate) name: Option<String>,
     pub(crate) namespace: Option<String>,
+    pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) annotations: Option<std::collections::BTreeMap<String, String>>,
 }
@@ -259,23 +278,21 @@ fn json_name(body: &[u8]) -> Option<String> {
 }
 
 impl NameJson {
-    pub(crate) fn key(self) -> Option<String> {
-        let name = self.name?;
-        Some(match self.namespace {
-            Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}"),
-            _ => name,
-        })
+    pub(crate) fn key(&self) -> Option<String> {
+        key(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default())
     }
 }
 
 pub(crate) fn proto_name(raw: &Bytes) -> Option<String> {
     let metadata = wire::ObjectProto::decode(raw.clone()).ok()?.metadata?;
-    if metadata.name.is_empty() {
-        return None;
+    key(&metadata.namespace, &metadata.name)
+}
+
+/// Makes the key of an object of any kind; `None` when it has no name.
+pub(crate) fn key(namespace: &str, name: &str) -> Option<String> {
+    match (namespace, name) {
+        (_, "") => None,
+        ("", name) => Some(name.to_owned()),
+        (namespace, name) => Some(format!("{namespace}/{name}")),
     }
-    Some(if metadata.namespace.is_empty() {
-        metadata.name
-    } else {
-        format!("{}/{}", metadata.namespace, metadata.name)
-    })
 }

@@ -7,7 +7,7 @@ use prost::Message;
 use serde::Deserialize;
 
 use super::{
-    decode::{DecodeError, Decoder, Malformed, ObjectJson, Watched},
+    decode::{DecodeError, Decoder, Malformed, ObjectJson, Watched, key},
     wire::{self, EntryProto, ObjectProto, StatusProto, WatchEventProto},
 };
 use crate::runtime::api::{
@@ -117,8 +117,8 @@ fn within_bounds(length: usize) -> Result<(), StreamError> {
 pub(crate) enum Event<T> {
     /// Added or modified.
     Applied(T),
-    /// Deleted; the state it had.
-    Deleted(T),
+    /// Deleted.
+    Deleted(Gone),
     /// Everything up to this resource version has been sent.
     Bookmark { resource_version: String, initial_events_end: bool },
     /// The server ends the watch.
@@ -127,6 +127,14 @@ pub(crate) enum Event<T> {
     Unreadable(Malformed),
     /// A type that this version does not know.
     Unknown(String),
+}
+
+/// An object that was deleted. Nothing of its last state is needed, so a state that cannot be read is no obstacle.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) key: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
 }
 
 impl<T: Watched> Decoder<T> {
@@ -146,14 +154,21 @@ impl<T: Watched> Decoder<T> {
         let parse = |source| DecodeError::Json { what: what(), source };
         let Kind { kind } = serde_json::from_slice(frame).map_err(parse)?;
         Ok(match kind.as_str() {
-            "ADDED" | "MODIFIED" | "DELETED" => {
+            "ADDED" | "MODIFIED" => {
                 let read = serde_json::from_slice::<Of<T::Json>>(frame);
                 let read = read.map_err(|source| DecodeError::Json { what: what(), source });
                 match read.and_then(|event| T::from_json(event.object, self)) {
-                    Ok(object) => change(&kind, object),
+                    Ok(object) => Event::Applied(object),
                     Err(error) => Event::Unreadable(unreadable::<T>(json_key(frame), error)),
                 }
             }
+            "DELETED" => match serde_json::from_slice::<Of<ObjectJson>>(frame).map_err(parse) {
+                Ok(Of { object: ObjectJson { metadata } }) => {
+                    let key = metadata.key();
+                    gone(key, metadata.uid.unwrap_or_default(), metadata.resource_version.unwrap_or_default())
+                }
+                Err(error) => Event::Unreadable(unreadable::<T>(None, error)),
+            },
             "BOOKMARK" => {
                 let metadata = serde_json::from_slice::<Of<ObjectJson>>(frame).map_err(parse)?.object.metadata;
                 let annotations = metadata.annotations.unwrap_or_default();
@@ -171,9 +186,16 @@ impl<T: Watched> Decoder<T> {
         let raw = wire::unwrap_unknown(object.unwrap_or_default().raw)
             .map_err(|source| DecodeError::Envelope { what: what(), source })?;
         Ok(match kind.as_str() {
-            "ADDED" | "MODIFIED" | "DELETED" => match self.proto(&raw) {
-                Ok(object) => change(&kind, object),
+            "ADDED" | "MODIFIED" => match self.proto(&raw) {
+                Ok(object) => Event::Applied(object),
                 Err(error) => Event::Unreadable(unreadable::<T>(super::decode::proto_name(&raw), error)),
+            },
+            "DELETED" => match ObjectProto::decode(raw).map_err(parse) {
+                Ok(object) => {
+                    let metadata = object.metadata.unwrap_or_default();
+                    gone(key(&metadata.namespace, &metadata.name), metadata.uid, metadata.resource_version)
+                }
+                Err(error) => Event::Unreadable(unreadable::<T>(None, error)),
             },
             "BOOKMARK" => {
                 let metadata = ObjectProto::decode(raw).map_err(parse)?.metadata.unwrap_or_default();
@@ -188,8 +210,14 @@ impl<T: Watched> Decoder<T> {
     }
 }
 
-fn change<T>(kind: &str, object: T) -> Event<T> {
-    if kind == "DELETED" { Event::Deleted(object) } else { Event::Applied(object) }
+fn gone<T: Watched>(key: Option<String>, uid: String, resource_version: String) -> Event<T> {
+    match key {
+        Some(key) => Event::Deleted(Gone { key, uid, resource_version }),
+        None => {
+            let error = DecodeError::Field { what: T::RESOURCE.to_owned(), field: "name" };
+            Event::Unreadable(Malformed { key: None, error })
+        }
+    }
 }
 
 fn bookmark<T>(resource_version: String, annotations: &BTreeMap<String, String>) -> Event<T> {

@@ -1,4 +1,4 @@
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -9,7 +9,10 @@ use super::{
     frames::{Event, Frames},
     newest::Newest,
 };
-use crate::runtime::api::{ACCEPT_OBJECT, ApiErrorKind, ApiRequest, segment};
+use crate::runtime::{
+    api::{ACCEPT_OBJECT, ApiErrorKind, ApiRequest, segment},
+    cache::Listed,
+};
 
 /// Streaming lists that may break in a row before pages are tried. A proxy that holds back streams does not hold those.
 const BROKEN_STREAMS: u32 = 2;
@@ -24,12 +27,6 @@ const INITIAL_LIMIT: Duration = Duration::from_secs(60);
 /// Lists in a row that may be refused because they are older than what was seen, before they are believed. With the
 /// pauses between them this lasts half a minute to a minute: an API server that lags has caught up by then.
 const OLDER_LISTS: u32 = 5;
-
-/// Objects of a list as they come in.
-struct Listed<T> {
-    items: Vec<T>,
-    unreadable: HashSet<String>,
-}
 
 impl<T: Watched> Reflector<T> {
     /// Lists everything once and puts it into the cache.
@@ -63,10 +60,10 @@ impl<T: Watched> Reflector<T> {
 
     async fn initial_events(&mut self, mut stream: Frames) -> Result<Position, Failure> {
         let idle = self.options.idle.min(INITIAL_IDLE);
-        let mut listed = Listed { items: Vec::new(), unreadable: HashSet::new() };
+        let mut listed = Listed::new();
         loop {
             match self.next(&mut stream, idle).await?.ok_or(Failure::Incomplete)? {
-                Event::Applied(item) => listed.items.push(item),
+                Event::Applied(item) => listed.apply(item),
                 Event::Unreadable(malformed) => self.note(malformed, &mut listed),
                 Event::Bookmark { resource_version, initial_events_end: true } => {
                     self.take(listed, &resource_version)?;
@@ -74,7 +71,7 @@ impl<T: Watched> Reflector<T> {
                 }
                 Event::Failed(status) => return Err(Self::failed(status)),
                 // A deletion is no initial event; the object is in no list either.
-                Event::Deleted(gone) => listed.items.retain(|item| item.key() != gone.key()),
+                Event::Deleted(gone) => listed.remove(&gone.key),
                 Event::Bookmark { .. } | Event::Unknown(_) => {}
             }
         }
@@ -82,14 +79,14 @@ impl<T: Watched> Reflector<T> {
 
     /// Lists page by page, all of one state of the server. If that state expires on the way, everything in one piece.
     async fn paged_list(&mut self) -> Result<Position, Failure> {
-        let mut listed = Listed { items: Vec::new(), unreadable: HashSet::new() };
+        let mut listed = Listed::new();
         let mut query = format!("?limit={}", self.options.page_size);
         loop {
             let request = ApiRequest::get(format!("{}{query}", T::PATH)).accept(ACCEPT_OBJECT);
             let response = match self.client.send(request).await {
                 Err(error) if *error.kind() == ApiErrorKind::Gone && query.contains("continue=") => {
                     tracing::debug!(resource = T::RESOURCE, "the list expired between pages; taking it in one piece");
-                    listed = Listed { items: Vec::new(), unreadable: HashSet::new() };
+                    listed = Listed::new();
                     query.clear();
                     continue;
                 }
@@ -100,7 +97,7 @@ impl<T: Watched> Reflector<T> {
             for malformed in page.malformed {
                 self.note(malformed, &mut listed);
             }
-            listed.items.extend(page.items);
+            page.items.into_iter().for_each(|item| listed.apply(item));
             if page.r#continue.is_empty() {
                 self.take(listed, &page.resource_version)?;
                 return Ok(Position::At { resource_version: page.resource_version, stream: None });
@@ -111,7 +108,9 @@ impl<T: Watched> Reflector<T> {
 
     fn note(&self, malformed: Malformed, listed: &mut Listed<T>) {
         self.unreadable(&malformed);
-        listed.unreadable.extend(malformed.key);
+        if let Some(key) = malformed.key {
+            listed.unreadable(key);
+        }
     }
 
     /// Puts a complete list into the cache, unless it is older than what the cache has had.
@@ -131,7 +130,7 @@ impl<T: Watched> Reflector<T> {
             self.newest.advance(resource_version)?;
         }
         self.older_lists = 0;
-        self.cache.replace(listed.items, &listed.unreadable);
+        self.cache.replace(listed);
         self.broken_streams = 0;
         self.listed = Some(Instant::now());
         self.metrics.relisted(T::RESOURCE);

@@ -19,12 +19,14 @@
 
 mod backoff;
 mod decode;
+mod endpoint_slice;
 mod failure;
 mod frames;
 mod list;
 mod metrics;
 mod newest;
 mod node;
+mod service;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;

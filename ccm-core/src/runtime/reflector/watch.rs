@@ -84,9 +84,9 @@ impl<T: Watched> Reflector<T> {
                     self.advance(at, object.resource_version())?;
                     self.cache.apply(object);
                 }
-                Event::Deleted(object) => {
-                    self.advance(at, object.resource_version())?;
-                    self.cache.remove(&object);
+                Event::Deleted(gone) => {
+                    self.advance(at, &gone.resource_version)?;
+                    self.cache.remove(&gone.key, &gone.uid);
                 }
                 Event::Bookmark { resource_version, .. } => self.advance(at, &resource_version)?,
                 Event::Failed(status) => return Err(Self::failed(status)),

@@ -1,11 +1,21 @@
 //! The narrow protobuf messages: only the fields that are read, everything else is skipped by the decoder.
 //!
-//! Field numbers are those of `generated.proto` in `k8s.io/api/core/v1`, `k8s.io/apimachinery/pkg/apis/meta/v1` and
-//! `k8s.io/apimachinery/pkg/runtime` at v0.37. Nested messages and strings that are often not needed are `Bytes`: slices
-//! of the answer, not copies.
+//! Field numbers, here and beside the kinds, are those of `generated.proto` in `k8s.io/api/{core,discovery}/v1`,
+//! `k8s.io/apimachinery/pkg/apis/meta/v1`, `k8s.io/apimachinery/pkg/util/intstr` and `k8s.io/apimachinery/pkg/runtime` at
+//! v0.37. Nested messages and strings that are often not needed are `Bytes`: slices of the answer, not copies. Messages
+//! that are read from JSON too take `null` for absent, as the API does.
+
+use std::fmt;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use prost::Message;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, Visitor},
+};
+
+use super::decode::{DecodeError, Watched};
 
 /// What every protobuf object of the API begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -79,24 +89,52 @@ pub(crate) struct ObjectProto {
 }
 
 /// `meta/v1` ObjectMeta.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct ObjectMetaProto {
     #[prost(string, tag = "1")]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) name: String,
     #[prost(string, tag = "3")]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) namespace: String,
     #[prost(string, tag = "5")]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) uid: String,
     #[prost(string, tag = "6")]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) resource_version: String,
     #[prost(message, optional, tag = "8")]
     pub(crate) creation_timestamp: Option<TimeProto>,
     #[prost(message, optional, tag = "9")]
     pub(crate) deletion_timestamp: Option<TimeProto>,
     #[prost(message, repeated, tag = "11")]
+    #[serde(deserialize_with = "entries")]
     pub(crate) labels: Vec<EntryProto>,
     #[prost(message, repeated, tag = "12")]
+    #[serde(deserialize_with = "entries")]
     pub(crate) annotations: Vec<EntryProto>,
+    #[prost(string, repeated, tag = "14")]
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) finalizers: Vec<String>,
+}
+
+impl ObjectMetaProto {
+    /// Returns the key of a namespaced object.
+    pub(crate) fn key<T: Watched>(&self) -> Result<String, DecodeError> {
+        let field = match (&*self.namespace, &*self.name) {
+            (_, "") => "name",
+            ("", _) => "namespace",
+            (namespace, name) => return Ok(format!("{namespace}/{name}")),
+        };
+        Err(DecodeError::Field { what: T::RESOURCE.to_owned(), field })
+    }
+
+    /// Returns the time of creation, the beginning of time if there is none.
+    pub(crate) fn created(&self) -> Result<Timestamp, ()> {
+        let Some(TimeProto { seconds, nanos }) = self.creation_timestamp else { return Ok(Timestamp::UNIX_EPOCH) };
+        Timestamp::new(seconds, nanos).map_err(drop)
+    }
 }
 
 /// One entry of a `map<string, string>`, which is a repeated message on the wire.
@@ -108,13 +146,95 @@ pub(crate) struct EntryProto {
     pub(crate) value: Bytes,
 }
 
-/// `meta/v1` Time.
+/// Returns the text of an entry; `None` when it is none.
+pub(crate) fn text_of(entry: &EntryProto) -> Option<(&str, &str)> {
+    std::str::from_utf8(&entry.key).ok().zip(std::str::from_utf8(&entry.value).ok())
+}
+
+/// `meta/v1` Time; text in JSON.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct TimeProto {
     #[prost(int64, tag = "1")]
     pub(crate) seconds: i64,
     #[prost(int32, tag = "2")]
     pub(crate) nanos: i32,
+}
+
+impl<'de> Deserialize<'de> for TimeProto {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let time = Timestamp::deserialize(deserializer)?;
+        Ok(Self { seconds: time.as_second(), nanos: time.subsec_nanosecond() })
+    }
+}
+
+/// `intstr.IntOrString`; a number or text in JSON.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct IntOrStringProto {
+    /// 0 for a number, 1 for text.
+    #[prost(int64, tag = "1")]
+    pub(crate) kind: i64,
+    #[prost(int32, tag = "2")]
+    pub(crate) number: i32,
+    #[prost(string, tag = "3")]
+    pub(crate) text: String,
+}
+
+impl IntOrStringProto {
+    /// Returns the number or the text as text; `None` for zero and for no text, which the API takes for unset.
+    pub(crate) fn into_text(self) -> Option<String> {
+        match self.kind {
+            0 if self.number == 0 => None,
+            0 => Some(self.number.to_string()),
+            _ => Some(self.text).filter(|text| !text.is_empty()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for IntOrStringProto {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(i32),
+            Text(String),
+        }
+        Ok(match Either::deserialize(deserializer)? {
+            Either::Number(number) => Self { kind: 0, number, text: String::new() },
+            Either::Text(text) => Self { kind: 1, number: 0, text },
+        })
+    }
+}
+
+/// Reads a value, or its default from `null`.
+pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Reads a map of strings.
+fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<EntryProto>, D::Error> {
+    struct Entries;
+    impl<'de> Visitor<'de> for Entries {
+        type Value = Vec<EntryProto>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map of strings")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = Vec::with_capacity(map.size_hint().unwrap_or_default());
+            while let Some((key, value)) = map.next_entry::<String, String>()? {
+                entries.push(EntryProto { key: key.into(), value: value.into() });
+            }
+            Ok(entries)
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+    }
+    deserializer.deserialize_any(Entries)
 }
 
 /// `meta/v1` Status.

@@ -42,6 +42,7 @@ pub(crate) fn node(object: &Value) -> NodeProto {
             deletion_timestamp: time(&meta["deletionTimestamp"]),
             labels: entries(&meta["labels"]),
             annotations: entries(&meta["annotations"]),
+            finalizers: each(&meta["finalizers"], text),
         }),
         spec: Some(NodeSpecProto {
             pod_cidr: text(&spec["podCIDR"]),
