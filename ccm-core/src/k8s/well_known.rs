@@ -55,5 +55,7 @@ pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 pub const COMPONENT_NODE: &str = "cloud-node-controller";
 /// `source.component` of the cloud-node-lifecycle controller's events.
 pub const COMPONENT_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
+/// `source.component` of the route controller's events.
+pub const COMPONENT_ROUTE: &str = "route_controller";
 /// `source.component` of the manager's own events (leader election).
 pub const COMPONENT_MANAGER: &str = "cloud-controller-manager";

@@ -46,7 +46,8 @@ impl RouteController {
         let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);
         self.throttle.lock().note(generation, error(ErrorKind::Throttled));
         // The call as such failed when nothing of it succeeded.
-        let failed = results.iter().all(Result::is_err).then(|| results.iter().find_map(|result| result.as_ref().err()));
+        let failed =
+            results.iter().all(Result::is_err).then(|| results.iter().find_map(|result| result.as_ref().err()));
         self.cloud.observe_batch("apply_routes", batch.len(), took, failed.flatten());
         batch.into_iter().zip(results).map(|(change, result)| self.answer(change, result, took)).collect()
     }
@@ -85,9 +86,7 @@ impl RouteController {
 /// Nobody cancelled it: the cloud was too slow, or the provider gave up by itself. Both are worth a retry.
 pub(super) fn doubt(op: &Op, error: CloudError) -> CloudError {
     match error.kind() {
-        ErrorKind::Canceled if !op.is_cancelled() => {
-            CloudError::transient("no answer about routes").with_source(error)
-        }
+        ErrorKind::Canceled if !op.is_cancelled() => CloudError::transient("no answer about routes").with_source(error),
         _ => error,
     }
 }
@@ -113,13 +112,8 @@ mod tests {
     fn batches_keep_the_order_and_their_limit() {
         let change = |i: usize| {
             let destination = "10.0.0.0/24".parse().unwrap();
-            let route = Route {
-                name: i.to_string().into(),
-                node: None,
-                node_addresses: None,
-                destination,
-                blackhole: false,
-            };
+            let route =
+                Route { name: i.to_string().into(), node: None, node_addresses: None, destination, blackhole: false };
             RouteChange::Delete(route)
         };
         for count in [0, 1, 99, 100, 101, 250] {

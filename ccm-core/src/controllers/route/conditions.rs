@@ -12,11 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    RouteController,
-    metrics::ConditionWrite,
-    plan::Network,
-};
+use super::{RouteController, metrics::ConditionWrite, plan::Network};
 use crate::{
     error::chain,
     k8s::{NodeCondition, NodeView, well_known as wk},

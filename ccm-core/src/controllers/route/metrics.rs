@@ -54,7 +54,11 @@ impl RouteMetrics {
                 "Comparisons of the routes with the cloud by outcome and trigger.",
                 &["outcome", "trigger"],
             )?,
-            changes: counters("ccm_route_changes_total", "Changes of single routes by outcome.", &["change", "outcome"])?,
+            changes: counters(
+                "ccm_route_changes_total",
+                "Changes of single routes by outcome.",
+                &["change", "outcome"],
+            )?,
             conditions: counters(
                 "ccm_route_condition_writes_total",
                 "Requests that write the condition NetworkUnavailable alone, by outcome.",
@@ -62,7 +66,10 @@ impl RouteMetrics {
             )?,
             failing: register(
                 registry,
-                IntGauge::new("ccm_route_changes_failing", "Changes of single routes that failed and are tried again.")?,
+                IntGauge::new(
+                    "ccm_route_changes_failing",
+                    "Changes of single routes that failed and are tried again.",
+                )?,
             )?,
         })
     }

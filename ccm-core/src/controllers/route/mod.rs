@@ -20,13 +20,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::conditions::NetworkReady;
+pub(crate) use self::conditions::Writing;
 use self::{
     metrics::RouteMetrics,
     reconcile::{Flow, State},
     schedule::{News, Signals},
 };
-pub(crate) use self::conditions::Writing;
-pub use self::conditions::NetworkReady;
 use super::ControllerContext;
 use crate::{
     k8s::NodeView,

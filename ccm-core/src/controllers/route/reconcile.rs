@@ -55,6 +55,17 @@ impl State {
             told: HashSet::new(),
         }
     }
+
+    fn note_failed_list(&mut self, error: &SyncError) {
+        self.failed_lists += 1;
+        let delay = match error {
+            SyncError::Routes(error) => error.retry_after(),
+            SyncError::Nodes(error) => error.retry_after(),
+        };
+        let delay = delay.unwrap_or_else(|| BACKOFF.delay(self.failed_lists));
+        self.list_again = Some(Instant::now() + delay);
+        tracing::warn!(error = chain(error), failures = self.failed_lists, "routes not compared with the cloud");
+    }
 }
 
 /// Whether to go on.
@@ -100,7 +111,7 @@ impl RouteController {
                 return Flow::Continue;
             }
             Err(error) => {
-                self.note_failed_list(state, &error);
+                state.note_failed_list(&error);
                 Sync::Error
             }
         };
@@ -116,17 +127,6 @@ impl RouteController {
             true => WATCH_BASED_PERIOD.mul_f64(rand::rng().random_range(1.0..1.1)),
             false => self.config.period,
         }
-    }
-
-    fn note_failed_list(&self, state: &mut State, error: &SyncError) {
-        state.failed_lists += 1;
-        let delay = match error {
-            SyncError::Routes(error) => error.retry_after(),
-            SyncError::Nodes(error) => error.retry_after(),
-        };
-        let delay = delay.unwrap_or_else(|| BACKOFF.delay(state.failed_lists));
-        state.list_again = Some(Instant::now() + delay);
-        tracing::warn!(error = chain(error), failures = state.failed_lists, "routes not compared with the cloud");
     }
 
     async fn reconcile(&self, state: &mut State) -> Result<Sync, SyncError> {

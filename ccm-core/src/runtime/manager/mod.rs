@@ -4,6 +4,7 @@
 //! one small request per retry period.
 
 mod nodes;
+mod route;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -136,7 +137,7 @@ impl Manager {
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
         let mut clients = std::collections::BTreeMap::new();
-        for name in [NODE_CLIENT, "leader-election", "events", "shared-informers"] {
+        for name in [NODE_CLIENT, route::ROUTE_CLIENT, "leader-election", "events", "shared-informers"] {
             clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
         }
         let manager = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
@@ -276,8 +277,9 @@ impl Manager {
     /// first, so that they see every change.
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
-        wiring.node_controllers()?;
-        for name in [names::SERVICE_LB, names::NODE_ROUTE, names::NODE_IPAM] {
+        let network = wiring.route_controller()?;
+        wiring.node_controllers(network)?;
+        for name in [names::SERVICE_LB, names::NODE_IPAM] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
             }

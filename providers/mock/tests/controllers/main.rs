@@ -12,5 +12,6 @@ mod metrics;
 mod periodic;
 mod provider;
 mod races;
+mod routes;
 mod waiting;
 mod world;

@@ -15,13 +15,22 @@ use crate::{k8s::NodeView, provider::Route};
 pub(super) struct Foreign<'a> {
     names: HashSet<&'a str>,
     networks: BTreeSet<IpNet>,
+    /// Destinations of routes to those nodes, whosever network that is.
+    taken: HashSet<IpNet>,
 }
 
 impl<'a> Foreign<'a> {
-    pub(super) fn new(nodes: &'a [Arc<NodeView>]) -> Self {
-        let names = nodes.iter().map(|node| &*node.name).collect();
+    pub(super) fn new(nodes: &'a [Arc<NodeView>], routes: &[Route]) -> Self {
+        let names: HashSet<&str> = nodes.iter().map(|node| &*node.name).collect();
         let networks = nodes.iter().flat_map(|node| node.pod_cidrs.iter()).filter_map(|cidr| network(cidr)).collect();
-        Self { names, networks }
+        let is_theirs = |route: &&Route| route.node.as_deref().is_some_and(|node| names.contains(node));
+        let taken = routes.iter().filter(is_theirs).map(|route| route.destination.trunc()).collect();
+        Self { names, networks, taken }
+    }
+
+    /// Tells whether there is a route to one of those nodes with this destination.
+    pub(super) fn has_route(&self, destination: &IpNet) -> bool {
+        self.taken.contains(destination)
     }
 
     /// Tells whether a route is not ours to touch.

@@ -97,7 +97,7 @@ pub(crate) struct Complaint {
 pub(crate) enum Refusal {
     NotANetwork,
     OutsideCluster,
-    /// A node of another cloud has (part of) it.
+    /// A node of another cloud has (part of) it, or a route to there leads to one.
     Foreign,
     /// The named node has it, too.
     TakenBy(Arc<str>),
@@ -120,13 +120,18 @@ impl Complaint {
             Refusal::NotANetwork => format!("No route for node {name}: its pod CIDR {cidr:?} is not a network"),
             Refusal::OutsideCluster => {
                 let cluster: Vec<_> = cluster.iter().map(ToString::to_string).collect();
-                format!("No route for node {name}: its pod CIDR {cidr} is outside the cluster CIDR {}", cluster.join(","))
+                format!(
+                    "No route for node {name}: its pod CIDR {cidr} is outside the cluster CIDR {}",
+                    cluster.join(",")
+                )
             }
             Refusal::Foreign => {
-                format!("No route for node {name}: its pod CIDR {cidr} overlaps that of a node of another cloud")
+                format!("No route for node {name}: its pod CIDR {cidr} is also used by a node of another cloud")
             }
             Refusal::TakenBy(other) => {
-                format!("No route for node {name}: its pod CIDR {cidr} is also that of node {other}, which has the route")
+                format!(
+                    "No route for node {name}: its pod CIDR {cidr} is also that of node {other}, which has the route"
+                )
             }
         }
     }
@@ -157,7 +162,7 @@ impl Plan {
 
 /// Plans all changes.
 pub(crate) fn plan(world: &World<'_>) -> Plan {
-    let foreign = Foreign::new(world.foreign);
+    let foreign = Foreign::new(world.foreign, world.routes);
     let listed = responsible_routes(world, &foreign);
     let Claims { claims, mut refused } = collect_claims(world, &foreign);
     let mut plan = Plan { responsible: listed.values().map(Vec::len).sum(), ..Plan::default() };
@@ -214,13 +219,18 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
 fn collect_claims<'a>(world: &World<'a>, foreign: &Foreign<'_>) -> Claims<'a> {
     let mut claims: BTreeMap<IpNet, Vec<Claim<'a>>> = BTreeMap::new();
     let mut refused = Vec::new();
+    // A route of ours that is there beside theirs is not given up for it.
+    let has_route = |node: &NodeView, net: &IpNet| {
+        world.routes.iter().any(|route| route.destination.trunc() == *net && leads_to(route, node))
+    };
+    let is_taken = |node: &NodeView, net: &IpNet| foreign.has_route(net) && !has_route(node, net);
     for node in world.ours {
         for cidr in &node.pod_cidrs {
             let claim = Claim { node, cidr };
             let why = match network(cidr) {
                 None => Refusal::NotANetwork,
                 Some(net) if !is_within(world.cluster, &net) => Refusal::OutsideCluster,
-                Some(net) if foreign.overlaps(&net) => Refusal::Foreign,
+                Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => Refusal::Foreign,
                 Some(net) => {
                     let same = claims.entry(net).or_default();
                     if !same.iter().any(|known| known.node.name == node.name) {
@@ -291,7 +301,7 @@ fn plan_wanted(
         obsolete.partition(|route| world.failures.holds(&ChangeKey::delete(route), world.now));
     // What is to be created waits until everything else at the destination is gone (W17a).
     let blocked = create_held || !held.is_empty();
-    plan.held.extend(held.into_iter().map(|route| ChangeKey::delete(route)));
+    plan.held.extend(held.into_iter().copied().map(ChangeKey::delete));
     let want = match (is_there, blocked) {
         (true, _) => Want::Kept,
         (false, true) => Want::Held,
@@ -312,7 +322,7 @@ fn plan_wanted(
 fn plan_unwanted(world: &World<'_>, plan: &mut Plan, destination: IpNet, routes: &[&Route]) {
     let (held, delete): (Vec<_>, Vec<_>) =
         routes.iter().partition(|route| world.failures.holds(&ChangeKey::delete(route), world.now));
-    plan.held.extend(held.into_iter().map(|route| ChangeKey::delete(route)));
+    plan.held.extend(held.into_iter().copied().map(ChangeKey::delete));
     if !delete.is_empty() {
         let delete = delete.into_iter().map(|route| (*route).clone()).collect();
         plan.steps.push(Step { destination, delete, create: None, unwanted: true });
@@ -340,7 +350,7 @@ fn node_plans(
 
 /// What condition `NetworkUnavailable` says of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
+pub(crate) enum Network {
     /// All routes of its pod networks are there: `False`, `RouteCreated`.
     Ready,
     /// Some are not: `True`, `NoRouteCreated`.
