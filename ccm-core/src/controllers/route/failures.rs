@@ -1,11 +1,11 @@
 //! Back-off of single changes: one that failed is tried again by itself, and holds back no other.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     time::Duration,
 };
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::{
     k8s::NodeView,
@@ -24,7 +24,7 @@ const FAILURES_BEFORE_EVENT: u32 = 3;
 const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
 
 /// What a change is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ChangeKey {
     /// A route to be created: UID of its node, and destination.
     Create(Box<str>, IpNet),
@@ -40,11 +40,15 @@ impl ChangeKey {
     pub(crate) fn delete(route: &Route) -> Self {
         Self::Delete(route.name.clone(), route.destination)
     }
+
+    fn is_for(&self, uid: &str) -> bool {
+        matches!(self, Self::Create(owner, _) if **owner == *uid)
+    }
 }
 
 /// The changes that failed last time. Times are counted from a moment common to all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(HashMap<ChangeKey, Failure>);
+pub(crate) struct Failures(BTreeMap<ChangeKey, Failure>);
 
 #[derive(Debug)]
 struct Failure {
@@ -70,9 +74,15 @@ impl Failures {
         self.0.len()
     }
 
-    /// Counts a failure. Returns the reason of the event that should tell of it, once for each reason.
+    /// Counts a failure. Returns the reason of the event that should tell of it, once for each node and reason.
     pub(crate) fn failed(&mut self, key: ChangeKey, error: &CloudError, now: Duration) -> Option<&'static str> {
         let kind = error.kind();
+        let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
+        // A node is told once of all its routes that fail for one reason.
+        let is_told = match &key {
+            ChangeKey::Create(uid, _) => self.of_node(uid).any(|failure| failure.told == Some(reason)),
+            ChangeKey::Delete(..) => true,
+        };
         let failure = self.0.entry(key).or_insert(Failure { count: 0, due: now, kind, told: None });
         failure.count = failure.count.saturating_add(1);
         failure.kind = kind;
@@ -82,9 +92,8 @@ impl Failures {
             _ => BACKOFF.shared_delay(failure.count, now),
         });
         failure.due = now + delay;
-        let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
         // What often passes by itself concerns every node at once: not each of them is told about it at once.
-        let is_news = failure.told != Some(reason) && (!may_pass(kind) || failure.count >= FAILURES_BEFORE_EVENT);
+        let is_news = !is_told && (!may_pass(kind) || failure.count >= FAILURES_BEFORE_EVENT);
         is_news.then(|| {
             failure.told = Some(reason);
             reason
@@ -104,11 +113,13 @@ impl Failures {
 
     /// Makes everything due that is to be created for this node: something about it has changed.
     pub(crate) fn wake(&mut self, uid: &str) {
-        for (key, failure) in &mut self.0 {
-            if matches!(key, ChangeKey::Create(owner, _) if **owner == *uid) {
-                failure.due = Duration::ZERO;
-            }
-        }
+        self.of_node(uid).for_each(|failure| failure.due = Duration::ZERO);
+    }
+
+    /// What is to be created for this node. Logarithmic: in an outage this is asked for every node.
+    fn of_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut Failure> {
+        let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
+        self.0.range_mut(first..).take_while(move |(key, _)| key.is_for(uid)).map(|(_, failure)| failure)
     }
 
     /// Forgets what is not needed any more.
@@ -196,6 +207,9 @@ mod tests {
         let mut failures = Failures::default();
         let told: Vec<_> = (0..5).map(|i| failures.failed(key("a"), &error(ErrorKind::Transient), secs(i))).collect();
         assert_eq!(told, [None, None, Some(FAILED_TO_CREATE), None, None]);
+        let other = ChangeKey::Create("a".into(), "fd00::/64".parse().unwrap());
+        assert_eq!(failures.failed(other, &error(ErrorKind::InvalidInput), secs(5)), None, "it has been told");
+        assert_eq!(failures.failed(key("b"), &error(ErrorKind::InvalidInput), secs(5)), Some(FAILED_TO_CREATE));
         let bad = error(ErrorKind::InvalidInput).with_reason("RouteTableFull");
         let told: Vec<_> = (0..2).map(|i| failures.failed(key("a"), &bad, secs(i))).collect();
         assert_eq!(told, [Some("RouteTableFull"), None]);

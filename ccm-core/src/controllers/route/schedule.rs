@@ -110,7 +110,8 @@ impl Schedule {
         // A period of less than the gap is what the operator asked for.
         let by_time = self.retry.map_or(self.periodic, |retry| retry.max(after(GAP)).min(self.periodic));
         let (at, trigger) = match by_news {
-            Some(at) if at <= by_time => (at, Trigger::NodeChange),
+            // The first is due in any case.
+            Some(at) if at <= by_time && self.last.is_some() => (at, Trigger::NodeChange),
             _ => (by_time, Trigger::Periodic),
         };
         (pause.map_or(at, |pause| at.max(pause)), trigger)
@@ -129,7 +130,7 @@ mod tests {
     fn the_first_change_acts_at_once_and_followers_within_a_second() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        assert_eq!(schedule.next(None, None), (start, Trigger::Periodic));
+        assert_eq!(schedule.next(Some(News::Routes), None), (start, Trigger::Periodic));
         schedule.started(start, secs(3600));
         let news = Some(News::Routes);
         // Long after: at once, for the time is over.

@@ -13,5 +13,8 @@ mod periodic;
 mod provider;
 mod races;
 mod routes;
+mod routes_conditions;
+mod routes_failures;
+mod routes_provider;
 mod waiting;
 mod world;
