@@ -57,5 +57,7 @@ pub const COMPONENT_NODE: &str = "cloud-node-controller";
 pub const COMPONENT_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
 /// `source.component` of the route controller's events.
 pub const COMPONENT_ROUTE: &str = "route_controller";
+/// `source.component` of the service controller's events.
+pub const COMPONENT_SERVICE: &str = "service-controller";
 /// `source.component` of the manager's own events (leader election).
 pub const COMPONENT_MANAGER: &str = "cloud-controller-manager";

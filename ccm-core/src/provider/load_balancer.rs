@@ -200,7 +200,7 @@ pub struct Remark {
 }
 
 /// Digest of a desired state. Stable within a process; never stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u64);
 
 impl Digest {

@@ -51,11 +51,16 @@ impl CloudMetrics {
         })
     }
 
-    /// Counts one call about `size` objects.
-    pub fn observe_batch(&self, operation: &'static str, size: usize, elapsed: Duration, error: Option<&CloudError>) {
+    /// Counts one call.
+    pub fn observe(&self, operation: &'static str, elapsed: Duration, error: Option<&CloudError>) {
         let outcome = error.map_or("success", |e| e.kind().as_str());
         self.calls.with_label_values(&[operation, outcome]).inc();
         self.latency.with_label_values(&[operation]).observe(elapsed.as_secs_f64());
+    }
+
+    /// Counts one call about `size` objects.
+    pub fn observe_batch(&self, operation: &'static str, size: usize, elapsed: Duration, error: Option<&CloudError>) {
+        self.observe(operation, elapsed, error);
         self.batch.with_label_values(&[operation]).observe(size as f64);
     }
 }

@@ -88,11 +88,13 @@ pub(super) struct Correlator {
     similar: Lru<Key, Similar>,
     logged: Lru<Key, Logged>,
     buckets: Lru<(ObjectRef, EventKind), Bucket>,
+    /// Nanoseconds in the last name. Two events of one moment must not take each other for a repeated attempt.
+    named: i128,
 }
 
 impl Correlator {
     pub(super) fn new() -> Self {
-        Self { similar: Lru::new(CACHE), logged: Lru::new(CACHE), buckets: Lru::new(CACHE) }
+        Self { similar: Lru::new(CACHE), logged: Lru::new(CACHE), buckets: Lru::new(CACHE), named: 0 }
     }
 
     /// Returns what to write about an occurrence, or `None` when its object has had too many.
@@ -106,8 +108,10 @@ impl Correlator {
             true => (key, format!("{COMBINED}{note}")),
             false => (Key { note: Some(hash), ..key }, note),
         };
+        let named = at.as_nanosecond().max(self.named + 1);
         let logged =
-            self.logged.entry(&key, || Logged { name: event_name(&object.name, at).into(), first: at, count: 0 });
+            self.logged.entry(&key, || Logged { name: event_name(&object.name, named).into(), first: at, count: 0 });
+        self.named = named;
         logged.count = logged.count.saturating_add(1);
         let (name, first, count) = (logged.name.clone(), logged.first, logged.count);
         self.take_token(&object, kind, now).then(|| Written {
@@ -153,8 +157,8 @@ impl Correlator {
 }
 
 /// Names an event `<object>.<hex nanoseconds>`, or by a UUID where that is no valid name (as client-go does).
-fn event_name(object: &str, at: Timestamp) -> String {
-    let name = format!("{object}.{:x}", at.as_nanosecond());
+fn event_name(object: &str, nanoseconds: i128) -> String {
+    let name = format!("{object}.{nanoseconds:x}");
     let label = |label: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')

@@ -49,6 +49,13 @@ fn the_same_again_counts_up_one_event() {
 }
 
 #[test]
+fn events_of_one_moment_have_names_of_their_own() {
+    let mut run = Run::new();
+    let (first, second) = (run.warn("disk full").unwrap(), run.warn("disk empty").unwrap());
+    assert_ne!(first.name, second.name, "the server would take the second for the first, sent again");
+}
+
+#[test]
 fn what_differs_in_anything_is_an_event_of_its_own() {
     let mut run = Run::new();
     run.warn("disk full").unwrap();
@@ -107,9 +114,9 @@ fn notes_are_cut_between_characters() {
 #[test]
 fn names_are_valid_whatever_the_object_is_called() {
     let at = wall(0);
-    assert_eq!(event_name("ip-10-0-0-1.internal", at), "ip-10-0-0-1.internal.18867251edfa0000");
+    assert_eq!(event_name("ip-10-0-0-1.internal", at.as_nanosecond()), "ip-10-0-0-1.internal.18867251edfa0000");
     for odd in ["UPPER", "a_b", "", &"x".repeat(250), "-a"] {
-        let name = event_name(odd, at);
+        let name = event_name(odd, at.as_nanosecond());
         assert_eq!((name.len(), name.matches('-').count()), (36, 4), "{odd}: {name}");
     }
 }

@@ -5,6 +5,7 @@
 
 mod nodes;
 mod route;
+mod services;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -279,7 +280,8 @@ impl Manager {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
         let network = wiring.route_controller()?;
         wiring.node_controllers(network)?;
-        for name in [names::SERVICE_LB, names::NODE_IPAM] {
+        wiring.service_controller()?;
+        for name in [names::NODE_IPAM] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
             }

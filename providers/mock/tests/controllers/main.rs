@@ -16,5 +16,6 @@ mod routes;
 mod routes_conditions;
 mod routes_failures;
 mod routes_provider;
+mod services;
 mod waiting;
 mod world;

@@ -150,13 +150,45 @@ impl World {
         self.server.log().writes(&matching.user_agent(AGENT))
     }
 
+    /// Creates a Service of type LoadBalancer in the default namespace.
+    pub(crate) async fn put_service(&self, name: &str, mut spec: Value) {
+        spec["type"] = json!("LoadBalancer");
+        let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+        let request = http::Request::post("/api/v1/namespaces/default/services")
+            .header("content-type", "application/json")
+            .body(kube::client::Body::from(body.to_string().into_bytes()))
+            .expect("request of the test");
+        self.server.client().send(request).await.expect("the server takes the service");
+    }
+
+    /// The Service as the server has it, or null.
+    pub(crate) fn service(&self, name: &str) -> Value {
+        self.server.store().get(("", "services"), "default", name).map_or(Value::Null, |object| object.value())
+    }
+
+    /// Addresses of the Service's balancer.
+    pub(crate) fn ingress(&self, name: &str) -> Vec<String> {
+        let service = self.service(name);
+        let list = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
+        list.iter().filter_map(|ingress| ingress["ip"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Events about Services: reason and number of occurrences, in order of creation.
+    pub(crate) fn service_events(&self) -> Vec<(String, u64)> {
+        self.events_about("Service")
+    }
+
     /// Events about nodes: reason and number of occurrences, in order of creation.
     pub(crate) fn events(&self) -> Vec<(String, u64)> {
+        self.events_about("Node")
+    }
+
+    fn events_about(&self, kind: &str) -> Vec<(String, u64)> {
         let (mut objects, _) = self.server.store().list(("", "events"), None);
         objects.sort_by_key(|object| object.version);
         let events = objects.iter().map(|object| object.value());
-        let about_nodes = events.filter(|event| event["involvedObject"]["kind"] == "Node");
-        about_nodes
+        let about = events.filter(|event| event["involvedObject"]["kind"] == kind);
+        about
             .map(|event| {
                 (event["reason"].as_str().unwrap_or_default().to_owned(), event["count"].as_u64().unwrap_or(0))
             })
@@ -271,7 +303,7 @@ pub(crate) fn instance_fault(error: FaultError, node: Option<&str>, times: Optio
         error: Some(error),
         times,
         object: node.map(str::to_owned),
-        retry_after_seconds: None,
+        ..FaultSpec::default()
     };
     Fault::new(spec).expect("fault of the test")
 }

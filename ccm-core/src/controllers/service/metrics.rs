@@ -1,0 +1,116 @@
+//! Metrics of the service controller: upstream's four, and ours.
+
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, exponential_buckets};
+
+use crate::telemetry::metrics::register;
+
+/// Metrics of the service controller.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceMetrics {
+    /// Upstream's: attempts to update the hosts of a balancer.
+    pub(crate) host_updates: IntCounter,
+    /// Upstream's: those that failed.
+    pub(crate) host_update_errors: IntCounter,
+    /// Upstream's: from a change of nodes to the last balancer that got it.
+    pub(crate) node_sync: Histogram,
+    /// Upstream's: one update of the hosts of a balancer.
+    pub(crate) host_update: Histogram,
+    /// Differences that a full check found where everything had been in line.
+    pub(crate) drift: IntCounter,
+    /// From creation of a Service to its first address.
+    pub(crate) address_delay: Histogram,
+    /// From a change of nodes to the balancer that got it.
+    pub(crate) backends_delay: Histogram,
+    outcomes: IntCounterVec,
+}
+
+/// What was done for a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Ensure,
+    UpdateBackends,
+    Compare,
+    Publish,
+    Delete,
+    Refuse,
+}
+
+impl Work {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ensure => "ensure",
+            Self::UpdateBackends => "update_backends",
+            Self::Compare => "compare",
+            Self::Publish => "publish",
+            Self::Delete => "delete",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    Pending,
+    Failed,
+}
+
+impl ServiceMetrics {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let counter = |name: &str, help: &str| register(registry, IntCounter::new(name, help)?);
+        let upstream = exponential_buckets(1.0, 2.0, 15)?;
+        let seconds = vec![0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+        let histogram = |name: &str, help: &str, buckets: &[f64]| {
+            register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+        };
+        let outcomes = IntCounterVec::new(
+            Opts::new("ccm_service_syncs_total", "Work on services by kind and outcome."),
+            &["work", "outcome"],
+        )?;
+        Ok(Self {
+            host_updates: counter(
+                "service_controller_loadbalancer_sync_total",
+                "A metric counting the amount of times any load balancer has been configured, as an effect of service/node changes on the cluster",
+            )?,
+            host_update_errors: counter(
+                "service_controller_nodesync_error_total",
+                "A metric counting the amount of times any load balancer has been configured and errored, as an effect of node changes on the cluster",
+            )?,
+            node_sync: histogram(
+                "service_controller_nodesync_latency_seconds",
+                "A metric measuring the latency for nodesync which updates loadbalancer hosts on cluster node updates.",
+                &upstream,
+            )?,
+            host_update: histogram(
+                "service_controller_update_loadbalancer_host_latency_seconds",
+                "A metric measuring the latency for updating each load balancer hosts.",
+                &upstream,
+            )?,
+            drift: counter(
+                "ccm_service_drift_total",
+                "Changes that full checks found necessary although load balancers had been in line.",
+            )?,
+            address_delay: histogram(
+                "ccm_service_address_delay_seconds",
+                "Seconds from the creation of a service to its first address.",
+                &seconds,
+            )?,
+            backends_delay: histogram(
+                "ccm_service_backends_delay_seconds",
+                "Seconds from a change of nodes to the update of a load balancer's backends.",
+                &seconds,
+            )?,
+            outcomes: register(registry, outcomes)?,
+        })
+    }
+
+    pub(crate) fn count(&self, work: Work, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Done => "done",
+            Outcome::Pending => "pending",
+            Outcome::Failed => "failed",
+        };
+        self.outcomes.with_label_values(&[work.as_str(), outcome]).inc();
+    }
+}

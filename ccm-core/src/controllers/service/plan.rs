@@ -1,0 +1,282 @@
+//! What to do about one Service: a pure decision from what is seen and what is remembered.
+//!
+//! A cloud call costs time and money, so there is one only where something differs: the digest of the desired state from
+//! the one last applied, the backends from those last applied, or a full check is due. What is remembered is memory
+//! only; after a restart a Service that looks finished is first compared, not ensured.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use crate::{
+    k8s::{LbIngress, LbStatus, ServiceFields, ServiceView, well_known as wk},
+    provider::{Backends, Depth, Digest, InvalidInput},
+};
+
+/// Least time between two repairs of what somebody else writes to a Service. Two controllers that both think that it is
+/// theirs must not write by turns as fast as they can.
+const REPAIR_GAP: Duration = Duration::from_secs(30);
+
+/// What this process knows about one Service beyond the cache.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Known {
+    /// UID that all of this is about; empty before the Service is looked at.
+    pub(crate) uid: Box<str>,
+    /// The Service as last seen, for the deletion of a balancer whose Service is gone.
+    pub(crate) last_seen: Option<Arc<ServiceView>>,
+    /// Whether the cloud may hold something for it. Set before the first call that could make something.
+    pub(crate) may_exist: bool,
+    /// Whether it was last seen as another controller's, by its class.
+    pub(crate) foreign: bool,
+    /// What the cloud was last brought to, if that is certain.
+    pub(crate) applied: Option<Applied>,
+    /// Whether `ensure` or a comparison was tried since it is known: it cannot be adopted without a question any more.
+    pub(crate) attempted: bool,
+    /// Nothing is tried about this before then.
+    pub(crate) hold: Option<Hold>,
+    /// Since when the cloud answers "not yet".
+    pub(crate) pending_since: Option<Duration>,
+    /// Status that should be on the Service.
+    pub(crate) published: Option<LbStatus>,
+    /// When finalizer or status were last written again after somebody had changed them.
+    pub(crate) repaired_at: Option<Duration>,
+    /// Our last write, until the cache shows it.
+    pub(crate) written: Option<Written>,
+    /// Desired state whose beginning the user was told, so that trying again tells nothing new.
+    pub(crate) announced: Option<Subject>,
+    /// Whether the end of what was announced is still to be told.
+    pub(crate) unfinished: bool,
+    /// The last failure that the user was told: event reason and kind.
+    pub(crate) told: Option<(&'static str, &'static str)>,
+    /// Whether the user was told that there is no backend.
+    pub(crate) told_empty: bool,
+    /// When the user was last told of new backends, or of a balancer.
+    pub(crate) told_backends: Option<Duration>,
+    /// Remarks of the provider that were told.
+    pub(crate) remarked: BTreeSet<Digest>,
+    /// Which backends it takes, as last read.
+    pub(crate) takes: Option<Backends>,
+    /// What was last refused, so that it is told once.
+    pub(crate) refused: Option<Digest>,
+}
+
+/// What the Service is since our last write to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Its resource version. What the cache shows is older as long as its own is less.
+    pub(crate) version: u64,
+    /// Whether it carries our finalizer.
+    pub(crate) finalizer: bool,
+}
+
+/// A state that the cloud was brought to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// Desired state without backends.
+    pub(crate) digest: Digest,
+    /// Fingerprint of the backends; `None` when the last attempt to change them failed, so that they are in doubt.
+    pub(crate) backends: Option<u64>,
+    /// When to compare with the cloud again.
+    pub(crate) verify_at: Duration,
+}
+
+/// What an attempt is about: another one is not held back by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// To have a balancer of this digest.
+    Serve(Digest),
+    /// To have none.
+    Delete,
+}
+
+/// Something that is not tried before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) until: Duration,
+    pub(crate) subject: Subject,
+}
+
+/// What a Service wants, as the provider and the framework read it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Wish {
+    /// Another controller serves it.
+    Elsewhere,
+    /// It cannot be served as it is.
+    Refused(Vec<InvalidInput>),
+    /// A balancer with this digest and these backends.
+    Serve { digest: Digest, backends: u64 },
+}
+
+/// Everything that decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    /// The Service, unless it is gone.
+    pub(crate) service: Option<&'a ServiceView>,
+    pub(crate) known: &'a Known,
+    /// Which classes are ours.
+    pub(crate) fields: &'a ServiceFields,
+    /// `None` where there is no Service of ours to be read.
+    pub(crate) wish: Option<&'a Wish>,
+    /// Time since the start of the controller.
+    pub(crate) now: Duration,
+}
+
+/// What is to be done, so specific that doing it needs no choice.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Nothing, and nothing needs to be remembered.
+    Forget,
+    /// Nothing, ever: it is another controller's.
+    LeaveAlone,
+    /// Nothing before then, unless something changes.
+    Rest { until: Option<Duration> },
+    /// Tell the user what is wrong, once, and wait for a change.
+    Refuse { mistakes: Vec<InvalidInput>, tell: bool },
+    /// Bring the cloud to the wished state. `announce`: tell the user that it begins.
+    Ensure { depth: Depth, announce: bool },
+    /// Bring the backends in line.
+    UpdateBackends,
+    /// Ask what differs; `drift`: differences are drift, since everything was in line before.
+    Compare { drift: bool },
+    /// Write finalizer and status, which somebody changed, again.
+    Publish,
+    /// Delete the balancer, then do what `then` says.
+    Delete { then: Then, announce: bool },
+}
+
+/// What follows a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The Service is gone: forget it.
+    Forget,
+    /// A namesake is there: look at it.
+    LookAgain,
+    /// Take finalizer, status and our annotations off the Service.
+    Release,
+}
+
+/// Decides about one Service.
+pub(crate) fn decide(facts: Facts<'_>) -> Step {
+    let Facts { service, known, .. } = facts;
+    let Some(service) = service else {
+        return if known.may_exist { delete(facts, Then::Forget) } else { Step::Forget };
+    };
+    if known.may_exist && known.uid != service.uid {
+        return delete(facts, Then::LookAgain);
+    }
+    match standing(service, known, facts.fields) {
+        Standing::Foreign => Step::LeaveAlone,
+        Standing::Leaving if known.may_exist || has_finalizer(service, known) => delete(facts, Then::Release),
+        // Until the cache shows what we wrote, that is what is known.
+        Standing::Leaving if unseen(service, known).is_some() => Step::Rest { until: None },
+        Standing::Leaving => Step::Forget,
+        Standing::Wanted => match facts.wish {
+            None => Step::Rest { until: None },
+            Some(Wish::Elsewhere) => Step::LeaveAlone,
+            Some(Wish::Refused(mistakes)) => {
+                let tell = known.refused != Some(digest_of(mistakes));
+                Step::Refuse { mistakes: mistakes.clone(), tell }
+            }
+            Some(Wish::Serve { digest, backends }) => serve(facts, service, *digest, *backends),
+        },
+    }
+}
+
+/// Identifies what is wrong with a Service.
+pub(crate) fn digest_of(mistakes: &[InvalidInput]) -> Digest {
+    Digest::of(&mistakes.iter().map(|m| (&*m.field, &*m.message)).collect::<Vec<_>>())
+}
+
+/// Whose business a Service is.
+enum Standing {
+    Foreign,
+    Wanted,
+    Leaving,
+}
+
+fn standing(service: &ServiceView, known: &Known, fields: &ServiceFields) -> Standing {
+    let ours = fields.claims(service.class.as_deref());
+    match (service.is_load_balancer, service.deleting) {
+        // A class can only change together with the type: what was made before is given up.
+        (true, _) if !ours && known.may_exist => Standing::Leaving,
+        (true, _) if !ours => Standing::Foreign,
+        (true, false) => Standing::Wanted,
+        // The class goes with the type. What was another's before is still for that one to clean up.
+        (false, _) if known.foreign && !known.may_exist => Standing::Foreign,
+        (true, true) | (false, _) => Standing::Leaving,
+    }
+}
+
+fn delete(facts: Facts<'_>, then: Then) -> Step {
+    match held(facts, Subject::Delete) {
+        Some(until) => Step::Rest { until: Some(until) },
+        None => Step::Delete { then, announce: facts.known.announced != Some(Subject::Delete) },
+    }
+}
+
+fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64) -> Step {
+    let Facts { known, now, .. } = facts;
+    if let Some(until) = held(facts, Subject::Serve(digest)) {
+        return Step::Rest { until: Some(until) };
+    }
+    let announce = known.announced != Some(Subject::Serve(digest));
+    let Some(applied) = known.applied else {
+        // Finished by an earlier process, as it seems: a question is enough if it is true.
+        let finished = has_finalizer(service, known) && !service.status.ingress.is_empty();
+        return if finished && !known.attempted {
+            Step::Compare { drift: false }
+        } else {
+            Step::Ensure { depth: Depth::Verify, announce }
+        };
+    };
+    if applied.digest != digest {
+        Step::Ensure { depth: Depth::Trust, announce }
+    } else if applied.backends != Some(backends) {
+        Step::UpdateBackends
+    } else if applied.verify_at <= now {
+        Step::Compare { drift: true }
+    } else if !has_finalizer(service, known) || !shows_published(service, known) {
+        match known.repaired_at.map(|last| last + REPAIR_GAP).filter(|next| *next > now) {
+            None => Step::Publish,
+            Some(next) => Step::Rest { until: Some(next) },
+        }
+    } else {
+        Step::Rest { until: Some(applied.verify_at) }
+    }
+}
+
+fn held(facts: Facts<'_>, subject: Subject) -> Option<Duration> {
+    facts.known.hold.filter(|hold| hold.subject == subject && hold.until > facts.now).map(|hold| hold.until)
+}
+
+/// Returns our last write if the cache does not show it yet.
+fn unseen(service: &ServiceView, known: &Known) -> Option<Written> {
+    let seen = service.resource_version.parse::<u64>().ok()?;
+    known.written.filter(|written| seen < written.version)
+}
+
+/// Tells whether the Service carries our finalizer, as far as known.
+pub(crate) fn has_finalizer(service: &ServiceView, known: &Known) -> bool {
+    unseen(service, known).map_or_else(|| carries_finalizer(service), |written| written.finalizer)
+}
+
+/// Tells whether the observed Service carries our finalizer.
+pub(crate) fn carries_finalizer(service: &ServiceView) -> bool {
+    service.finalizers.iter().any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+}
+
+fn shows_published(service: &ServiceView, known: &Known) -> bool {
+    let Some(published) = &known.published else { return true };
+    unseen(service, known).is_some() || same_status(&service.status, published)
+}
+
+/// Compares two states as the API server would store them: it defaults `ipMode` to `VIP` where there is an address.
+pub(crate) fn same_status(a: &LbStatus, b: &LbStatus) -> bool {
+    let mode = |ingress: &LbIngress| match (&ingress.ip, &ingress.ip_mode) {
+        (Some(_), None) => Some("VIP".to_owned()),
+        (_, mode) => mode.as_deref().map(str::to_owned),
+    };
+    a.ingress.len() == b.ingress.len()
+        && a.ingress
+            .iter()
+            .zip(&b.ingress)
+            .all(|(a, b)| a.ip == b.ip && a.hostname == b.hostname && a.ports == b.ports && mode(a) == mode(b))
+}

@@ -1,0 +1,311 @@
+//! One look at one Service: observe, decide, do what was decided.
+
+mod delete;
+mod publish;
+mod tell;
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    ServiceController,
+    cloud::Paused,
+    metrics::{Outcome, Work},
+    node_set::endpoints_fingerprint,
+    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, decide},
+    trouble::{Doing, Trouble, names},
+};
+use crate::{
+    k8s::ServiceView,
+    provider::{
+        BackendSet, Backends, Claim, Depth, Digest, ErrorKind, EventKind, LbOutcome, LbSpec, Op, Progress, SourceRanges,
+    },
+    runtime::events::ObjectRef,
+};
+
+/// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
+const PENDING: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+/// What becomes of a key after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing needs to be remembered.
+    Forget,
+    /// Look again then, or when something changes. `settled`: earlier failures are over.
+    Rest { until: Option<Duration>, settled: bool },
+    /// Look again at once.
+    Again,
+}
+
+const REST: Next = Next::Rest { until: None, settled: true };
+
+/// A Service as seen, and what is remembered of it.
+struct Look {
+    key: Arc<str>,
+    service: Option<Arc<ServiceView>>,
+    known: Known,
+    /// What is attempted, for the back-off.
+    subject: Option<Subject>,
+    work: Work,
+}
+
+/// What is to be served.
+struct Wanted {
+    service: Arc<ServiceView>,
+    digest: Digest,
+    fingerprint: u64,
+    spec: LbSpec,
+}
+
+impl ServiceController {
+    /// Looks at one Service and does what is to be done; returns what is known of it now.
+    pub(super) async fn sync(&self, key: &Arc<str>, known: Known) -> (Known, Next) {
+        let service = self.services.get(key);
+        let mut look = Look { key: key.clone(), service, known, subject: None, work: Work::Ensure };
+        let next = match self.look(&mut look).await {
+            Ok(next) => next,
+            Err(trouble) => self.fail(&mut look, &trouble),
+        };
+        (look.known, next)
+    }
+
+    async fn look(&self, look: &mut Look) -> Result<Next, Trouble> {
+        if let Some(service) = &look.service
+            && look.known.uid != service.uid
+            && !look.known.may_exist
+        {
+            look.known = Known { uid: service.uid.clone(), ..Known::default() };
+        }
+        let (wish, wanted) = match self.readable(look) {
+            Some(service) => self.interpret(look, service).await?,
+            None => (None, None),
+        };
+        let facts = Facts {
+            service: look.service.as_deref(),
+            known: &look.known,
+            fields: &self.fields,
+            wish: wish.as_ref(),
+            now: self.now(),
+        };
+        let step = decide(facts);
+        tracing::trace!(service = %look.key, ?step, "decided");
+        match (step, wanted) {
+            (Step::Forget, _) => Ok(Next::Forget),
+            (Step::LeaveAlone, _) => {
+                look.known.foreign = wish.is_none();
+                Ok(REST)
+            }
+            (Step::Rest { until }, _) => {
+                let held = look.known.hold.is_some_and(|hold| Some(hold.until) == until);
+                Ok(Next::Rest { until, settled: !held })
+            }
+            (Step::Refuse { mistakes, tell }, _) => Ok(self.refuse(look, &mistakes, tell)),
+            (Step::Delete { then, announce }, _) => self.delete(look, then, announce).await,
+            (Step::Ensure { depth, announce }, Some(wanted)) => self.ensure(look, &wanted, depth, announce).await,
+            (Step::UpdateBackends, Some(wanted)) => self.update_backends(look, &wanted).await,
+            (Step::Compare { drift }, Some(wanted)) => self.compare(look, &wanted, drift).await,
+            (Step::Publish, Some(wanted)) => self.publish_again(look, &wanted).await,
+            (Step::Ensure { .. } | Step::UpdateBackends | Step::Compare { .. } | Step::Publish, None) => Ok(REST),
+        }
+    }
+
+    /// Returns the Service if it is one to be served.
+    fn readable(&self, look: &Look) -> Option<Arc<ServiceView>> {
+        let service = look.service.as_ref()?;
+        let ours = service.is_load_balancer && !service.deleting && self.fields.claims(service.class.as_deref());
+        (ours && look.known.uid == service.uid).then(|| service.clone())
+    }
+
+    /// Reads what the Service wants, and finds its backends.
+    async fn interpret(
+        &self,
+        look: &mut Look,
+        service: Arc<ServiceView>,
+    ) -> Result<(Option<Wish>, Option<Wanted>), Trouble> {
+        look.known.last_seen = Some(service.clone());
+        let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::Ensure, error))?;
+        let claim = balancers.interpret(&service);
+        self.remark(look, &service, balancers.remarks(&service));
+        let (takes, digest) = match claim {
+            Claim::Elsewhere => return Ok((Some(Wish::Elsewhere), None)),
+            Claim::Refused(mistakes) => return Ok((Some(Wish::Refused(mistakes)), None)),
+            Claim::Ours { backends, digest } => (backends, digest),
+        };
+        let mistakes = balancers.supports().refuse(&service);
+        let sources = match SourceRanges::of(&service) {
+            Ok(sources) if mistakes.is_empty() => sources,
+            _ => return Ok((Some(Wish::Refused(mistakes)), None)),
+        };
+        look.subject = Some(Subject::Serve(digest));
+        let (backends, fingerprint) = match &takes {
+            Backends::Nodes(requirements) => {
+                let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
+                (BackendSet::Nodes(set.nodes.clone()), set.fingerprint)
+            }
+            Backends::Endpoints => {
+                let slices = self.slices.as_ref().map(|slices| slices.of(&look.key)).unwrap_or_default();
+                let fingerprint = endpoints_fingerprint(&slices);
+                (BackendSet::Endpoints(slices), fingerprint)
+            }
+        };
+        look.known.takes = Some(takes);
+        let cluster = Arc::from(self.op.cluster_name());
+        let spec = LbSpec { cluster, service: service.clone(), sources, backends };
+        let wish = Wish::Serve { digest, backends: fingerprint };
+        Ok((Some(wish), Some(Wanted { service, digest, fingerprint, spec })))
+    }
+
+    async fn ensure(&self, look: &mut Look, wanted: &Wanted, depth: Depth, announce: bool) -> Result<Next, Trouble> {
+        look.work = Work::Ensure;
+        if announce {
+            self.tell(look, EventKind::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
+            look.known.announced = Some(Subject::Serve(wanted.digest));
+            look.known.unfinished = true;
+        }
+        if !self.add_finalizer(look, &wanted.service).await? {
+            return Ok(REST);
+        }
+        look.known.may_exist = true;
+        self.tell_if_empty(look, &wanted.spec);
+        let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
+        (look.known.applied, look.known.attempted, look.known.refused) = (None, true, None);
+        self.conclude(look, wanted, outcome, Doing::Ensure).await
+    }
+
+    async fn update_backends(&self, look: &mut Look, wanted: &Wanted) -> Result<Next, Trouble> {
+        look.work = Work::UpdateBackends;
+        let hosts = match &wanted.spec.backends {
+            BackendSet::Nodes(nodes) => names(nodes),
+            BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
+        };
+        self.tell_if_empty(look, &wanted.spec);
+        let timer = self.metrics.host_update.start_timer();
+        let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await?;
+        timer.observe_duration();
+        self.metrics.host_updates.inc();
+        if let Some(applied) = &mut look.known.applied {
+            applied.backends = None;
+        }
+        match &outcome.result {
+            // It is made again as a whole.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                look.known.applied = None;
+                return Ok(Next::Again);
+            }
+            Err(_) => self.metrics.host_update_errors.inc(),
+            Ok(_) => {}
+        }
+        self.conclude(look, wanted, outcome, Doing::Update { hosts }).await
+    }
+
+    /// Asks what differs. Without differences the cloud is as it should be, and nothing is written to it.
+    async fn compare(&self, look: &mut Look, wanted: &Wanted, drift: bool) -> Result<Next, Trouble> {
+        look.work = Work::Compare;
+        let changes = match self.cloud.plan(self.op_for(look), &wanted.spec).await? {
+            Ok(changes) => changes,
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
+            // What cannot be asked is ensured, which is idempotent.
+            Err(error) if error.kind() == ErrorKind::NotImplemented => {
+                return self.ensure(look, wanted, Depth::Verify, false).await;
+            }
+            Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
+        };
+        for change in &changes {
+            let (operation, object, why) = (&change.operation, &change.object, &change.reason);
+            tracing::info!(service = %look.key, %operation, %object, %why, drift, "load balancer differs");
+        }
+        if !changes.is_empty() {
+            if drift {
+                self.metrics.drift.inc_by(changes.len() as u64);
+            }
+            return self.ensure(look, wanted, Depth::Verify, !drift).await;
+        }
+        look.known.may_exist = true;
+        look.known.attempted = true;
+        look.known.published.get_or_insert_with(|| wanted.service.status.clone());
+        look.known.announced = Some(Subject::Serve(wanted.digest));
+        self.metrics.count(Work::Compare, Outcome::Done);
+        Ok(self.settle(look, wanted))
+    }
+
+    /// Publishes what a call gave, and draws the consequences of how it ended.
+    async fn conclude(
+        &self,
+        look: &mut Look,
+        wanted: &Wanted,
+        outcome: LbOutcome,
+        doing: Doing,
+    ) -> Result<Next, Trouble> {
+        let LbOutcome { status, annotations, result } = outcome;
+        let finished = match &result {
+            Ok(Progress::Done) => true,
+            Err(error) => error.kind() == ErrorKind::ImplementedElsewhere,
+            Ok(Progress::Pending { .. }) => false,
+        };
+        let next = finished.then(|| self.settle(look, wanted));
+        if let Some(status) = &status {
+            look.known.published = Some(status.clone());
+        }
+        let published = self.publish(look, &wanted.service, status.as_ref(), &annotations).await;
+        match result {
+            Ok(Progress::Done) => published?,
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(REST)),
+            Err(error) => return Err(Trouble::cloud(doing, error)),
+            Ok(Progress::Pending { after, why }) => {
+                published?;
+                tracing::debug!(service = %look.key, ?after, %why, "load balancer is on its way");
+                return Ok(self.wait(look, after));
+            }
+        }
+        self.metrics.count(look.work, Outcome::Done);
+        self.tell_success(look, wanted, &doing);
+        Ok(next.unwrap_or(REST))
+    }
+
+    /// Remembers that the cloud is as it should be.
+    fn settle(&self, look: &mut Look, wanted: &Wanted) -> Next {
+        let now = self.now();
+        let verify_at = match look.known.applied {
+            // An update of backends is no comparison.
+            Some(applied) if applied.digest == wanted.digest && look.work == Work::UpdateBackends => applied.verify_at,
+            _ => now + self.config.verify_period.mul_f64(rand::random_range(0.75..1.25)),
+        };
+        look.known.applied = Some(Applied { digest: wanted.digest, backends: Some(wanted.fingerprint), verify_at });
+        (look.known.hold, look.known.pending_since, look.known.told) = (None, None, None);
+        Next::Rest { until: Some(verify_at), settled: true }
+    }
+
+    fn wait(&self, look: &mut Look, after: Duration) -> Next {
+        let now = self.now();
+        look.known.pending_since.get_or_insert(now);
+        let until = now + after.clamp(*PENDING.start(), *PENDING.end());
+        look.known.hold = look.subject.map(|subject| Hold { until, subject });
+        self.metrics.count(look.work, Outcome::Pending);
+        Next::Rest { until: Some(until), settled: true }
+    }
+
+    fn op_for(&self, look: &Look) -> Op {
+        let pending = look.known.pending_since.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
+        let op = self.op.clone().with_pending_for(pending);
+        match look.object() {
+            Some(object) => op.with_events(self.cx.events.for_object(object)),
+            None => op,
+        }
+    }
+}
+
+impl Look {
+    /// Refers to the Service that the work is about, which may be gone.
+    fn object(&self) -> Option<ObjectRef> {
+        let (namespace, name) = self.key.split_once('/')?;
+        Some(ObjectRef::service(namespace, name, &*self.known.uid))
+    }
+}
+
+fn object(service: &ServiceView) -> ObjectRef {
+    ObjectRef::service(service.namespace.clone(), service.name.clone(), &*service.uid)
+}
+
+impl From<Paused> for Trouble {
+    fn from(Paused(pause): Paused) -> Self {
+        Self::Paused(pause)
+    }
+}

@@ -1,0 +1,48 @@
+use std::sync::Arc;
+
+use super::{
+    ManagerError,
+    wiring::{Wiring, done},
+};
+use crate::{
+    config::controllers as names,
+    controllers::service::{ServiceController, ServiceControllerConfig, Slices},
+    k8s::{EndpointSliceView, ServiceFields, ServiceView, well_known as wk},
+    runtime::cache::Cache,
+};
+
+/// Client name of the service controller, hence its ServiceAccount and user agent, as upstream.
+const SERVICE_CLIENT: &str = "service-controller";
+
+impl Wiring<'_> {
+    /// Adds the service controller if it is selected and the provider has load balancers.
+    pub(super) fn service_controller(&mut self) -> Result<(), ManagerError> {
+        if !self.is_enabled(names::SERVICE_LB) {
+            return Ok(());
+        }
+        let provider = self.manager.provider.clone();
+        let Some(balancers) = provider.load_balancers() else {
+            tracing::warn!("cloud provider has no load balancers; the service controller does not run");
+            return Ok(());
+        };
+        let fields = ServiceFields { classes: balancers.classes() };
+        let services = Cache::<ServiceView>::new(fields.clone());
+        self.watch("service-cache", &services);
+        self.context.services = Some(Arc::new(services.clone()));
+        let slices = balancers.takes_endpoints().then(|| {
+            let cache = Cache::<EndpointSliceView>::new(());
+            self.watch("endpoint-slice-cache", &cache);
+            self.context.endpoint_slices = Some(Arc::new(cache.clone()));
+            Slices::new(cache)
+        });
+        let config = ServiceControllerConfig {
+            concurrent_syncs: self.manager.config.service.concurrent_syncs,
+            verify_period: ServiceControllerConfig::VERIFY_PERIOD,
+        };
+        let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT);
+        let (op, metrics) = (self.op(), self.cloud_metrics.clone());
+        let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
+        self.controllers.push((names::SERVICE_LB, done(controller.run(self.stop.clone()))));
+        Ok(())
+    }
+}
