@@ -57,6 +57,8 @@ pub const COMPONENT_NODE: &str = "cloud-node-controller";
 pub const COMPONENT_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
 /// `source.component` of the route controller's events.
 pub const COMPONENT_ROUTE: &str = "route_controller";
+/// `source.component` of the node-IPAM controller's events.
+pub const COMPONENT_NODE_IPAM: &str = "cidrAllocator";
 /// `source.component` of the service controller's events.
 pub const COMPONENT_SERVICE: &str = "service-controller";
 /// `source.component` of the manager's own events (leader election).
