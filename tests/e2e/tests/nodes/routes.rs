@@ -120,7 +120,7 @@ async fn a_condition_rides_with_the_addresses_and_leaves_other_conditions_alone(
 /// Upstream writes a line per node and pod CIDR each time (W17d).
 async fn a_comparison_that_changes_nothing_is_silent(s: &Scenario) -> anyhow::Result<()> {
     let name = s.name(0);
-    s.register_one(s.spec(&name)).await?;
+    s.register(std::slice::from_ref(&name)).await?;
     give(s, &name, 1).await?;
     let ccm = s.start("a", &[FLAGS[0], FLAGS[1], "--route-reconciliation-period=200ms"]).await?;
     s.initialized(std::slice::from_ref(&name), SOON).await?;
