@@ -1,8 +1,10 @@
 //! The controllers. Each observes, plans (pure, in `plan`), and applies; none names a cloud.
 
 pub mod node;
+pub mod node_ipam;
 pub mod node_lifecycle;
 mod report;
+pub mod route;
 pub mod service;
 
 use std::sync::Arc;

@@ -1,11 +1,15 @@
 //! Flags of the cluster, of leader election and of the controllers.
 
 use super::Flag;
-use super::Group::{CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, ServiceLb};
+use super::Group::{CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, ServiceLb};
 use crate::config::value::Slot::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
 
 const fn generic(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, Generic, slot, default, help)
+}
+
+const fn node_ipam(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, NodeIpam, slot, default, help)
 }
 
 /// The cluster, the client, leader election, leader migration, debugging.
@@ -23,35 +27,31 @@ pub(super) static GENERIC: &[Flag] = &[
         Networks(|c| &mut c.generic.cluster_cidrs),
         "",
         "Networks of the cluster's pods: one, or two of different families with a comma. Used by the route and node-IPAM controllers.",
-    )
-    .planned(),
+    ),
     generic(
         "allocate-node-cidrs",
         Bool(|c| &mut c.node_ipam.allocate_node_cidrs),
         "false",
-        "Give each node networks for its pods.",
-    )
-    .planned(),
+        "Give each node networks for its pods. Only together with `node-ipam-controller` named in --controllers: `*` does not start it, because kube-controller-manager usually does this.",
+    ),
     generic(
         "cidr-allocator-type",
         Text(|c| &mut c.node_ipam.allocator_type),
         "RangeAllocator",
-        "How those networks are chosen.",
-    )
-    .planned(),
+        "How those networks are chosen. Only RangeAllocator; not looked at unless they are.",
+    ),
     generic(
         "configure-cloud-routes",
         Bool(|c| &mut c.route.configure_cloud_routes),
         "true",
         "Make routes to the pods' networks in the cloud.",
-    ).planned(),
+    ),
     generic(
         "route-reconciliation-period",
         Duration(|c| &mut c.route.reconciliation_period),
         "10s",
         "Period of the comparison of routes with the cloud.",
-    )
-    .planned(),
+    ),
     generic(
         "use-service-account-credentials",
         Bool(|c| &mut c.generic.use_service_account_credentials),
@@ -87,13 +87,15 @@ pub(super) static GENERIC: &[Flag] = &[
         Duration(|c| &mut c.generic.controller_start_interval),
         "0s",
         "Pause between the starts of two controllers.",
-    ).planned(),
+    )
+    .planned(),
     generic(
         "min-resync-period",
         Duration(|c| &mut c.generic.min_resync_period),
         "12h0m0s",
         "Lower bound of the period after which every object is looked at again; the period is random up to twice this.",
-    ).planned(),
+    )
+    .planned(),
     generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second."),
     generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once."),
     generic(
@@ -167,8 +169,14 @@ pub(super) static GENERIC: &[Flag] = &[
         "File that says which; without it the built-in list holds.",
     )
     .planned(),
-    Flag::new("profiling", Debugging, Bool(|c| &mut c.debugging.profiling), "true", "Serve profiles under /debug/pprof/.")
-        .planned(),
+    Flag::new(
+        "profiling",
+        Debugging,
+        Bool(|c| &mut c.debugging.profiling),
+        "true",
+        "Serve profiles under /debug/pprof/.",
+    )
+    .planned(),
     Flag::new(
         "contention-profiling",
         Debugging,
@@ -222,6 +230,30 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         Int(|c| &mut c.raw.concurrent_service_syncs),
         "1",
         "Services handled at the same time; 1 stands for no wish, which is 8.",
+    ),
+    node_ipam(
+        "service-cluster-ip-range",
+        Text(|c| &mut c.raw.service_cluster_ip_range),
+        "",
+        "Networks of the cluster's services, which no node gets: one, or two of different families with a comma.",
+    ),
+    node_ipam(
+        "node-cidr-mask-size",
+        Int(|c| &mut c.raw.node_cidr_mask_size),
+        "0",
+        "Prefix length of a node's network in a cluster of one family; 0 stands for 24 in IPv4 and 64 in IPv6.",
+    ),
+    node_ipam(
+        "node-cidr-mask-size-ipv4",
+        Int(|c| &mut c.raw.node_cidr_mask_size_ipv4),
+        "0",
+        "Prefix length of a node's IPv4 network; 0 stands for 24.",
+    ),
+    node_ipam(
+        "node-cidr-mask-size-ipv6",
+        Int(|c| &mut c.raw.node_cidr_mask_size_ipv6),
+        "0",
+        "Prefix length of a node's IPv6 network; 0 stands for 64. At most 16 more than that of the cluster's.",
     ),
     Flag::new(
         "node-status-update-frequency",

@@ -3,7 +3,9 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod ipam;
 mod nodes;
+mod route;
 mod services;
 mod wiring;
 
@@ -28,6 +30,7 @@ use crate::{
         self, Config, Product, client::ClientConfigError, controllers as names,
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
     },
+    controllers::node_ipam::NodeIpamError,
     error::chain,
     k8s::{NodeFields, well_known as wk},
     provider::{CloudError, CloudProvider, ProviderContext},
@@ -96,6 +99,9 @@ pub enum ManagerError {
     /// The provider cannot tell this cluster's objects from another's.
     #[error("cloud provider {0:?} has no cluster ID; set one, or pass --allow-untagged-cloud")]
     NoClusterId(String),
+    /// The node-IPAM controller cannot be made.
+    #[error(transparent)]
+    NodeIpam(#[from] NodeIpamError),
     /// The provider's start failed.
     #[error("cloud provider could not start")]
     Provider(#[source] CloudError),
@@ -137,7 +143,14 @@ impl Manager {
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
         let mut clients = std::collections::BTreeMap::new();
-        for name in [NODE_CLIENT, "leader-election", "events", "shared-informers"] {
+        for name in [
+            NODE_CLIENT,
+            route::ROUTE_CLIENT,
+            services::SERVICE_CLIENT,
+            "leader-election",
+            "events",
+            "shared-informers",
+        ] {
             clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
         }
         let manager = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
@@ -277,13 +290,10 @@ impl Manager {
     /// first, so that they see every change.
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
-        wiring.node_controllers()?;
+        let network = wiring.route_controller()?;
+        wiring.node_controllers(network)?;
+        wiring.node_ipam_controller()?;
         wiring.service_controller()?;
-        for name in [names::NODE_ROUTE, names::NODE_IPAM] {
-            if self.config.generic.controllers.is_enabled(name) {
-                tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
-            }
-        }
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.start_provider(tasks, context).await?;

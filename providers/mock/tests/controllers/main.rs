@@ -6,12 +6,17 @@
 
 mod faults;
 mod initialize;
+mod ipam;
 mod lease;
 mod lifecycle;
 mod metrics;
 mod periodic;
 mod provider;
 mod races;
+mod routes;
+mod routes_conditions;
+mod routes_failures;
+mod routes_provider;
 mod services;
 mod waiting;
 mod world;
