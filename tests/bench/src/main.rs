@@ -112,7 +112,7 @@ impl Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match Box::pin(run(&Arguments::parse())).await {
+    match run(&Arguments::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -152,7 +152,8 @@ async fn measure(
         for series in turn {
             let name = series.contender.name();
             eprintln!("{measure:?}, {}, run {number} of {runs}: {name}", scenario.size);
-            let figures = measure.run(scenario, &series.contender, outage).await;
+            // Boxed, since a run holds a whole control plane.
+            let figures = Box::pin(measure.run(scenario, &series.contender, outage)).await;
             series.runs.push(figures.with_context(|| format!("measure {name}"))?);
         }
     }

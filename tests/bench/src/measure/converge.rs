@@ -7,11 +7,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::mebibytes;
 use crate::{
     admin::{self, Admin, Calls},
+    cluster::{self, Requests},
     contender::Contender,
     figures::Figures,
     follow::Progress,
     manager::Election,
-    scenario::{Outage, Scenario},
+    scenario::{Outage, Scenario, Size},
     world::World,
 };
 
@@ -47,10 +48,26 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender, outage: Opti
     if let Some(cpu) = world.cloud.cpu() {
         figures.amount("CPU seconds of the cloud's process", cpu);
     }
+    let requests = world.cluster.requests(contender)?;
+    shares(&mut figures, scenario, &calls, &requests);
     figures.calls(&calls);
-    figures.requests(&world.cluster.requests(contender)?);
+    figures.requests(&requests);
     world.stop().await?;
     Ok(figures)
+}
+
+/// Adds what the aims are about: writes beside the fewest that there can be, and updates per service.
+fn shares(figures: &mut Figures, scenario: &Scenario, calls: &Calls, requests: &Requests) {
+    let Size { nodes, services } = scenario.size;
+    // A node's addresses, its labels with the taint, its routes; a service's finalizer and its status.
+    let of_node = if scenario.has_routes() { 3 } else { 2 };
+    let of_service = if scenario.has_services() { 2 } else { 0 };
+    let fewest = of_node * nodes + of_service * services;
+    figures.amount("API writes without events, by the fewest", cluster::writes(requests) as f64 / fewest as f64);
+    if of_service > 0 && services > 0 {
+        let updates = calls.get("update_load_balancer").copied().unwrap_or(0);
+        figures.amount("load-balancer updates per service", updates as f64 / services as f64);
+    }
 }
 
 fn times(figures: &mut Figures, progress: &Progress) {
