@@ -182,7 +182,8 @@ impl ServiceController {
             Next::Rest { until, settled } => {
                 self.known.lock().insert(key.clone(), known);
                 if settled {
-                    self.queue.forget(&key);
+                    // Delays stay: one may be from a change that came while the key was worked on.
+                    self.queue.succeeded(&key);
                 }
                 if let Some(until) = until {
                     self.queue.add_after(key.clone(), until.saturating_sub(self.now()));
