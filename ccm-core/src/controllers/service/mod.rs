@@ -221,6 +221,9 @@ impl ServiceController {
     /// nodes seem to be gone.
     async fn look_at_all(&self) {
         let since = self.news.pacer.lock().pass(self.now());
+        // What is in flight may end with older backends than it will say that it has, and is not known at all the first
+        // time. To look at it again costs nothing.
+        self.queue.owned().into_iter().for_each(|key| self.queue.add(key));
         let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
         for (key, known) in &*self.known.lock() {
             if let Some(Backends::Nodes(requirements)) = &known.takes {
@@ -230,7 +233,6 @@ impl ServiceController {
         let mut changed = HashSet::new();
         for (requirements, services) in &used {
             match self.sets.get(requirements).await {
-                // What was not applied yet may be on its way with older backends.
                 Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
                     let current = applied.is_some_and(|applied: Applied| applied.backends == Some(set.fingerprint));
                     (!current).then(|| key.clone())
