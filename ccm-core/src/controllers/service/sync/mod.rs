@@ -244,6 +244,7 @@ impl ServiceController {
         if let Some(status) = &status {
             look.known.published = Some(status.clone());
         }
+        look.known.annotations.extend(annotations.clone());
         let published = self.publish(look, &wanted.service, status.as_ref(), &annotations).await;
         match result {
             Ok(Progress::Done) => published?,

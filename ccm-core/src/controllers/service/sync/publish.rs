@@ -22,8 +22,8 @@ impl ServiceController {
         if !self.add_finalizer(look, &wanted.service).await? {
             return Ok(REST);
         }
-        let status: Option<LbStatus> = look.known.published.clone();
-        self.publish(look, &wanted.service, status.as_ref(), &BTreeMap::default()).await?;
+        let (status, annotations) = (look.known.published.clone(), look.known.annotations.clone());
+        self.publish(look, &wanted.service, status.as_ref(), &annotations).await?;
         (look.known.hold, look.known.told) = (None, None);
         self.metrics.count(Work::Publish, Outcome::Done);
         if look.known.unfinished {
