@@ -134,7 +134,7 @@ impl ServiceController {
             Ok(sources) if mistakes.is_empty() => sources,
             _ => return Ok((Some(Wish::Refused(mistakes)), None)),
         };
-        look.subject = Some(Subject::Serve(digest));
+        (look.subject, look.known.refused) = (Some(Subject::Serve(digest)), None);
         let (backends, fingerprint) = match &takes {
             Backends::Nodes(requirements) => {
                 let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
@@ -166,7 +166,7 @@ impl ServiceController {
         look.known.may_exist = true;
         self.tell_if_empty(look, &wanted.spec);
         let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
-        (look.known.applied, look.known.attempted, look.known.refused) = (None, true, None);
+        (look.known.applied, look.known.attempted) = (None, true);
         self.conclude(look, wanted, outcome, Doing::Ensure).await
     }
 
