@@ -6,6 +6,8 @@ mod tell;
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::{
     ServiceController,
     cloud::Paused,
@@ -177,9 +179,9 @@ impl ServiceController {
             BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
         self.tell_if_empty(look, &wanted.spec);
-        let timer = self.metrics.host_update.start_timer();
+        let started = Instant::now();
         let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await?;
-        timer.observe_duration();
+        self.metrics.host_update.observe(started.elapsed().as_secs_f64());
         self.metrics.host_updates.inc();
         if let Some(applied) = &mut look.known.applied {
             applied.backends = None;
