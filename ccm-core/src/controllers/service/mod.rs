@@ -8,6 +8,7 @@
 //! endpoints as backends `list` and `watch` on `endpointslices`.
 
 mod cloud;
+mod lanes;
 mod metrics;
 mod node_set;
 mod nodes;
@@ -70,6 +71,13 @@ pub struct ServiceControllerConfig {
 impl ServiceControllerConfig {
     /// The default of [`verify_period`](Self::verify_period).
     pub const VERIFY_PERIOD: Duration = Duration::from_secs(3600);
+
+    fn workers(&self) -> usize {
+        match self.concurrent_syncs.get() {
+            1 => DEFAULT_WORKERS,
+            wished => wished,
+        }
+    }
 }
 
 /// The service controller. Built before its caches start, so that it sees every change.
@@ -136,7 +144,7 @@ impl ServiceController {
         let sets = NodeSets::new(cx.clone());
         let listener = news.clone();
         sets.follow(move |urgency| listener.note(urgency));
-        let cloud = Cloud::new(cx.provider.clone(), cloud);
+        let cloud = Cloud::new(cx.provider.clone(), cloud, config.workers());
         let (known, pass) = (Mutex::default(), Mutex::default());
         Ok(Self { cx, config, services, fields, slices, sets, cloud, op, metrics, queue, known, news, pass, began })
     }
@@ -158,8 +166,7 @@ impl ServiceController {
 
     /// Works on keys, many at a time, in one task: the work is waiting, not computing.
     async fn work(&self, cancel: &CancellationToken) {
-        let wished = self.config.concurrent_syncs.get();
-        let workers = if wished == 1 { DEFAULT_WORKERS } else { wished };
+        let workers = self.config.workers();
         let mut working = FuturesUnordered::new();
         loop {
             tokio::select! {
