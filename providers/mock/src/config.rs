@@ -1,11 +1,20 @@
 //! `--cloud-config`: YAML, every key optional, unknown keys refused.
 
-use std::{fmt, net::Ipv4Addr, path::Path, str::FromStr, time::Duration};
+mod limits;
 
-use ipnet::{IpNet, Ipv4Net};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    path::Path,
+    str::FromStr,
+    time::Duration,
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::cloud::{FieldError, InstanceSpec};
+pub use self::limits::{Features, RateLimit, RateLimits};
+use crate::cloud::{Family, FieldError, InstanceSpec};
 
 /// Region when none is given.
 pub const DEFAULT_REGION: &str = "mock-region";
@@ -13,6 +22,11 @@ pub const DEFAULT_REGION: &str = "mock-region";
 pub const DEFAULT_INSTANCE_TYPE: &str = "mock.standard";
 /// Addresses of load balancers when no pool is given: the range for benchmarks (RFC 2544), which nobody routes.
 const DEFAULT_POOL: Ipv4Net = match Ipv4Net::new(Ipv4Addr::new(198, 18, 0, 0), 15) {
+    Ok(net) => net,
+    Err(_) => unreachable!(),
+};
+/// The same for IPv6 (RFC 5180).
+const DEFAULT_POOL_V6: Ipv6Net = match Ipv6Net::new(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) {
     Ok(net) => net,
     Err(_) => unreachable!(),
 };
@@ -33,8 +47,29 @@ pub struct CloudConfig {
     pub latency: Latency,
     /// Instances that exist from the start.
     pub instances: Vec<InstanceEntry>,
-    /// Network from which load balancers get their addresses. Default 198.18.0.0/15.
+    /// How often the provider may call. Default without limit.
+    pub rate_limits: RateLimits,
+    /// Network from which load balancers get their addresses. Default 198.18.0.0/15. Its family is that of balancers
+    /// for which none is asked.
     pub load_balancer_address_pool: Option<Cidr>,
+    /// Network from which load balancers get their IPv6 addresses. Default 2001:2::/48.
+    #[serde(rename = "loadBalancerIPv6AddressPool")]
+    pub load_balancer_ipv6_address_pool: Option<Cidr>,
+    /// From the creation of a load balancer until it is active. Default no time.
+    #[serde(deserialize_with = "go_duration")]
+    pub load_balancer_activation: Duration,
+    /// From the deletion of a load balancer until it is gone. Default no time.
+    #[serde(deserialize_with = "go_duration")]
+    pub load_balancer_deletion: Duration,
+    /// Most load balancers at a time. Default without limit.
+    pub load_balancer_quota: Option<usize>,
+    /// Values of `spec.loadBalancerClass` that the provider serves besides none. Default none.
+    pub load_balancer_classes: Vec<String>,
+    /// What the provider says that it can do.
+    pub features: Features,
+    /// Node labels, beside the framework's own, that node selectors of Services may name; `*` for all. Caches keep
+    /// them. Default none.
+    pub node_selector_labels: Vec<String>,
     /// Where the admin API listens; no host means loopback, port 0 any free one. Default: nowhere.
     pub admin_address: Option<HostPort>,
     /// Address of the admin API of a mock cloud in another process, to be used instead of one inside this process.
@@ -171,6 +206,23 @@ impl CloudConfig {
         if self.region.as_deref().is_some_and(|region| region.contains(|c: char| c == '/' || c.is_whitespace())) {
             return Err(FieldError::new("region", "must not contain slashes or blanks: it is a part of provider IDs"));
         }
+        let is_v6 = |cidr: &Option<Cidr>| cidr.map(|cidr| matches!(cidr.0, IpNet::V6(_)));
+        match (is_v6(&self.load_balancer_address_pool), is_v6(&self.load_balancer_ipv6_address_pool)) {
+            (_, Some(false)) => Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network")),
+            (Some(true), Some(true)) => {
+                let message = "loadBalancerAddressPool is an IPv6 network already";
+                Err(FieldError::new("loadBalancerIPv6AddressPool", message))
+            }
+            _ => Ok(()),
+        }?;
+        self.rate_limits.check()?;
+        for (key, texts) in
+            [("loadBalancerClasses", &self.load_balancer_classes), ("nodeSelectorLabels", &self.node_selector_labels)]
+        {
+            if texts.iter().any(String::is_empty) {
+                return Err(FieldError::new(key, "must not hold an empty text"));
+            }
+        }
         // Builds the instances once to find mistakes in them.
         crate::cloud::MockCloud::new(self).map(drop)
     }
@@ -183,7 +235,12 @@ impl CloudConfig {
             ("autoProvision", self.auto_provision),
             ("latency", self.latency != Latency::default()),
             ("instances", !self.instances.is_empty()),
+            ("rateLimits", self.rate_limits != RateLimits::default()),
             ("loadBalancerAddressPool", self.load_balancer_address_pool.is_some()),
+            ("loadBalancerIPv6AddressPool", self.load_balancer_ipv6_address_pool.is_some()),
+            ("loadBalancerActivation", !self.load_balancer_activation.is_zero()),
+            ("loadBalancerDeletion", !self.load_balancer_deletion.is_zero()),
+            ("loadBalancerQuota", self.load_balancer_quota.is_some()),
         ];
         let set = keys.iter().filter(|(_, set)| self.endpoint.is_some() && *set);
         set.map(|(key, _)| *key).collect()
@@ -201,8 +258,15 @@ impl CloudConfig {
         self.zones.clone().unwrap_or_else(|| vec![format!("{}a", self.region())])
     }
 
-    pub(crate) fn load_balancer_address_pool(&self) -> IpNet {
-        self.load_balancer_address_pool.map_or(IpNet::V4(DEFAULT_POOL), |cidr| cidr.0)
+    /// Returns the pools of IPv4 and IPv6 addresses, and the family of balancers for which none is asked.
+    pub(crate) fn address_pools(&self) -> (IpNet, IpNet, Family) {
+        let (v4, v6) = (IpNet::V4(DEFAULT_POOL), IpNet::V6(DEFAULT_POOL_V6));
+        let second = self.load_balancer_ipv6_address_pool.map_or(v6, |cidr| cidr.0);
+        match self.load_balancer_address_pool {
+            None => (v4, second, Family::V4),
+            Some(Cidr(net @ IpNet::V4(_))) => (net, second, Family::V4),
+            Some(Cidr(net @ IpNet::V6(_))) => (v4, net, Family::V6),
+        }
     }
 }
 
@@ -270,7 +334,7 @@ fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D
     parse_duration(&text).map_err(|why| de::Error::custom(format!("invalid duration {text:?}: {why}")))
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     // The parser multiplies without limits and takes signs between the parts, both of which can end in a panic.
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -328,7 +392,7 @@ impl FromStr for HostPort {
         }
         let port = port.parse().map_err(|_| invalid())?;
         let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            Some(v6) => v6.parse::<std::net::Ipv6Addr>().map_err(|_| invalid())?.to_string(),
+            Some(v6) => v6.parse::<Ipv6Addr>().map_err(|_| invalid())?.to_string(),
             None if host.is_empty() => Ipv4Addr::LOCALHOST.to_string(),
             None if host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-') => host.to_owned(),
             None => return Err(invalid()),

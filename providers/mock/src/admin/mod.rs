@@ -5,6 +5,7 @@
 //! | `GET /v1/instances` | list of [`Instance`](crate::cloud::Instance): those put or asked about |
 //! | `GET`, `PUT`, `DELETE /v1/instances/{node}` | one; `PUT` takes [`InstanceSpec`] and answers what came of it |
 //! | `GET /v1/load-balancers` | list of [`LoadBalancer`](crate::cloud::LoadBalancer) |
+//! | `GET`, `PUT`, `DELETE /v1/load-balancers/{name}` | one; `PUT` takes [`LoadBalancerEdit`], changes one that is there, behind the provider's back |
 //! | `GET /v1/routes` | list of [`Route`](crate::cloud::Route) |
 //! | `PUT`, `DELETE /v1/routes/{name}` | one |
 //! | `GET /v1/calls` | [`Calls`](crate::cloud::Calls) |
@@ -36,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::body::{decode, decode_list};
 use crate::{
-    cloud::{Fault, FaultSpec, FieldError, InstanceSpec, MockCloud, RouteBody},
+    cloud::{Fault, FaultSpec, FieldError, InstanceSpec, LoadBalancerEdit, MockCloud, RouteBody},
     config::HostPort,
 };
 
@@ -72,6 +73,7 @@ pub fn router(cloud: MockCloud) -> Router {
         .route("/v1/instances", get(list_instances))
         .route("/v1/instances/{node}", get(get_instance).put(put_instance).delete(delete_instance))
         .route("/v1/load-balancers", get(list_load_balancers))
+        .route("/v1/load-balancers/{name}", get(get_load_balancer).put(edit_load_balancer).delete(remove_load_balancer))
         .route("/v1/routes", get(list_routes))
         .route("/v1/routes/{name}", put(put_route).delete(delete_route))
         .route("/v1/calls", get(calls))
@@ -147,6 +149,34 @@ async fn delete_instance(State(cloud): State<MockCloud>, Path(node): Path<String
 
 async fn list_load_balancers(State(cloud): State<MockCloud>) -> impl IntoResponse {
     Json(cloud.load_balancers())
+}
+
+async fn get_load_balancer(
+    State(cloud): State<MockCloud>,
+    Path(name): Path<String>,
+) -> Result<impl IntoResponse, ApiError> {
+    let balancer = cloud.load_balancers().into_iter().find(|balancer| balancer.name == name);
+    Ok(Json(balancer.ok_or_else(|| no_balancer(&name))?))
+}
+
+async fn edit_load_balancer(
+    State(cloud): State<MockCloud>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<impl IntoResponse, ApiError> {
+    let edit: LoadBalancerEdit = decode(&body)?;
+    Ok(Json(cloud.edit_load_balancer(&name, edit)?.ok_or_else(|| no_balancer(&name))?))
+}
+
+async fn remove_load_balancer(
+    State(cloud): State<MockCloud>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    found("load balancer", &name, cloud.remove_load_balancer(&name))
+}
+
+fn no_balancer(name: &str) -> ApiError {
+    ApiError::NotFound(format!("there is no load balancer {name}"))
 }
 
 async fn list_routes(State(cloud): State<MockCloud>) -> impl IntoResponse {

@@ -14,8 +14,8 @@ use ccm_core::provider::{CloudError, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::cloud::{
-    CloudApi, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, MockCloud, OwnedLoadBalancer,
-    OwnedRoute, RouteBatch,
+    CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
+    Members, MockCloud, OwnedRoute, RouteBatch,
 };
 
 /// A [`CloudError`] on the wire.
@@ -53,11 +53,18 @@ pub(crate) struct Info {
     pub(crate) region: String,
 }
 
+/// Arguments of `modify_load_balancer`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ModifyBalancer {
+    pub(crate) key: LoadBalancerKey,
+    pub(crate) settings: LoadBalancerSettings,
+}
+
 /// Arguments of `update_load_balancer`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UpdateBalancer {
     pub(crate) key: LoadBalancerKey,
-    pub(crate) nodes: Vec<String>,
+    pub(crate) members: Members,
 }
 
 pub(super) fn router() -> Router<MockCloud> {
@@ -67,7 +74,8 @@ pub(super) fn router() -> Router<MockCloud> {
         .route("/v1/rpc/list_routes", post(list_routes))
         .route("/v1/rpc/apply_routes", post(apply_routes))
         .route("/v1/rpc/get_load_balancer", post(get_load_balancer))
-        .route("/v1/rpc/ensure_load_balancer", post(ensure_load_balancer))
+        .route("/v1/rpc/create_load_balancer", post(create_load_balancer))
+        .route("/v1/rpc/modify_load_balancer", post(modify_load_balancer))
         .route("/v1/rpc/update_load_balancer", post(update_load_balancer))
         .route("/v1/rpc/delete_load_balancer", post(delete_load_balancer))
         .route("/v1/rpc/list_load_balancers", post(list_load_balancers))
@@ -107,28 +115,38 @@ async fn get_load_balancer(
     wire(cloud.get_load_balancer(&key).await)
 }
 
-async fn ensure_load_balancer(
+async fn create_load_balancer(
     State(cloud): State<MockCloud>,
-    Json(want): Json<LoadBalancerSpec>,
+    Json(spec): Json<LoadBalancerSpec>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(cloud.ensure_load_balancer(&want).await)
+    wire(cloud.create_load_balancer(&spec).await)
+}
+
+async fn modify_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(modify): Json<ModifyBalancer>,
+) -> Json<Wire<LoadBalancer>> {
+    wire(cloud.modify_load_balancer(&modify.key, &modify.settings).await)
 }
 
 async fn update_load_balancer(
     State(cloud): State<MockCloud>,
     Json(update): Json<UpdateBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(cloud.update_load_balancer(&update.key, &update.nodes).await)
+    wire(cloud.update_load_balancer(&update.key, &update.members).await)
 }
 
-async fn delete_load_balancer(State(cloud): State<MockCloud>, Json(key): Json<LoadBalancerKey>) -> Json<Wire<()>> {
+async fn delete_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(key): Json<LoadBalancerKey>,
+) -> Json<Wire<Deletion>> {
     wire(cloud.delete_load_balancer(&key).await)
 }
 
 async fn list_load_balancers(
     State(cloud): State<MockCloud>,
     Json(cluster): Json<String>,
-) -> Json<Wire<Vec<OwnedLoadBalancer>>> {
+) -> Json<Wire<Vec<LoadBalancer>>> {
     wire(cloud.list_load_balancers(&cluster).await)
 }
 

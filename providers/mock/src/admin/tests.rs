@@ -57,8 +57,9 @@ async fn empty_lists_and_counts_have_their_full_shape() {
     }
     let zero = json!({
         "describe_instances": 0, "describe_instances_nodes": 0, "list_routes": 0, "create_route": 0, "delete_route": 0,
-        "get_load_balancer": 0, "ensure_load_balancer": 0, "update_load_balancer": 0, "delete_load_balancer": 0,
-        "list_load_balancers": 0,
+        "get_load_balancer": 0, "ensure_load_balancer": 0, "create_load_balancer": 0, "modify_load_balancer": 0,
+        "update_load_balancer": 0, "delete_load_balancer": 0,
+        "list_load_balancers": 0, "throttled": 0,
     });
     assert_eq!(server.get("/v1/calls").await, (200, zero));
     server.stop().await;

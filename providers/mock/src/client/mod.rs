@@ -10,7 +10,7 @@ pub use remote::RemoteCloud;
 
 use self::http::Http;
 use crate::{
-    cloud::{Calls, FaultSpec, Instance, InstanceSpec, LoadBalancer, PowerState, Route, RouteBody},
+    cloud::{Calls, FaultSpec, Instance, InstanceSpec, LoadBalancer, LoadBalancerEdit, PowerState, Route, RouteBody},
     config::HostPort,
 };
 
@@ -57,6 +57,26 @@ impl AdminClient {
     /// Lists the load balancers.
     pub async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, HttpError> {
         self.0.json(Method::GET, "/v1/load-balancers", NO_BODY).await
+    }
+
+    /// Returns a load balancer by its name.
+    pub async fn load_balancer(&self, name: &str) -> Result<Option<LoadBalancer>, HttpError> {
+        missing_is_none(self.0.json(Method::GET, &path("load-balancers", name), NO_BODY).await)
+    }
+
+    /// Changes a load balancer by hand; `None` when there is none.
+    pub async fn edit_load_balancer(
+        &self,
+        name: &str,
+        edit: &LoadBalancerEdit,
+    ) -> Result<Option<LoadBalancer>, HttpError> {
+        missing_is_none(self.0.json(Method::PUT, &path("load-balancers", name), Some(edit)).await)
+    }
+
+    /// Takes a load balancer away by hand; `false` when there was none.
+    pub async fn remove_load_balancer(&self, name: &str) -> Result<bool, HttpError> {
+        let sent = self.0.send(Method::DELETE, &path("load-balancers", name), NO_BODY).await;
+        Ok(missing_is_none(sent)?.is_some())
     }
 
     /// Lists the routes.

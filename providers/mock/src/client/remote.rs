@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::http::Http;
 use crate::{
-    admin::rpc::{Info, UpdateBalancer, Wire},
+    admin::rpc::{Info, ModifyBalancer, UpdateBalancer, Wire},
     cloud::{
-        CloudApi, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, OwnedLoadBalancer,
-        OwnedRoute, RouteBatch,
+        CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
+        LoadBalancerSpec, Members, OwnedRoute, RouteBatch,
     },
     config::HostPort,
 };
@@ -98,19 +98,29 @@ impl CloudApi for RemoteCloud {
         self.call("get_load_balancer", key).await
     }
 
-    async fn ensure_load_balancer(&self, want: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
-        self.call("ensure_load_balancer", want).await
+    async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
+        self.call("create_load_balancer", spec).await
     }
 
-    async fn update_load_balancer(&self, key: &LoadBalancerKey, nodes: &[String]) -> Result<LoadBalancer, CloudError> {
-        self.call("update_load_balancer", &UpdateBalancer { key: key.clone(), nodes: nodes.to_vec() }).await
+    async fn modify_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+        settings: &LoadBalancerSettings,
+    ) -> Result<LoadBalancer, CloudError> {
+        let modify = ModifyBalancer { key: key.clone(), settings: settings.clone() };
+        self.call("modify_load_balancer", &modify).await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<(), CloudError> {
+    async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
+        let update = UpdateBalancer { key: key.clone(), members: members.clone() };
+        self.call("update_load_balancer", &update).await
+    }
+
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<Deletion, CloudError> {
         self.call("delete_load_balancer", key).await
     }
 
-    async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<OwnedLoadBalancer>, CloudError> {
+    async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
         self.call("list_load_balancers", cluster).await
     }
 }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// An operation of the cloud's API, as faults name it.
+/// An operation of the cloud's API, as faults and counts name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -14,25 +14,43 @@ pub enum Operation {
     DeleteRoute,
     /// Reads one load balancer.
     GetLoadBalancer,
-    /// Creates a load balancer or brings it in line.
-    EnsureLoadBalancer,
-    /// Replaces the nodes behind a load balancer.
+    /// Creates a load balancer, settings and members in one request.
+    CreateLoadBalancer,
+    /// Changes the settings of a load balancer.
+    ModifyLoadBalancer,
+    /// Replaces the members of a load balancer.
     UpdateLoadBalancer,
     /// Deletes a load balancer.
     DeleteLoadBalancer,
     /// Lists a cluster's load balancers.
     ListLoadBalancers,
+    /// Stands for creating and for modifying a load balancer; only for faults and counts.
+    EnsureLoadBalancer,
+    /// Stands for every operation; only for faults and counts.
+    Any,
+}
+
+/// Part of the cloud with its own latency and rate limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Instances.
+    Instances,
+    /// Routes.
+    Routes,
+    /// Load balancers.
+    LoadBalancers,
 }
 
 impl Operation {
-    /// Every operation.
-    pub const ALL: [Self; 9] = [
+    /// Every operation that can be called.
+    pub const ALL: [Self; 10] = [
         Self::DescribeInstances,
         Self::ListRoutes,
         Self::CreateRoute,
         Self::DeleteRoute,
         Self::GetLoadBalancer,
-        Self::EnsureLoadBalancer,
+        Self::CreateLoadBalancer,
+        Self::ModifyLoadBalancer,
         Self::UpdateLoadBalancer,
         Self::DeleteLoadBalancer,
         Self::ListLoadBalancers,
@@ -46,20 +64,46 @@ impl Operation {
             Self::CreateRoute => "create_route",
             Self::DeleteRoute => "delete_route",
             Self::GetLoadBalancer => "get_load_balancer",
-            Self::EnsureLoadBalancer => "ensure_load_balancer",
+            Self::CreateLoadBalancer => "create_load_balancer",
+            Self::ModifyLoadBalancer => "modify_load_balancer",
             Self::UpdateLoadBalancer => "update_load_balancer",
             Self::DeleteLoadBalancer => "delete_load_balancer",
             Self::ListLoadBalancers => "list_load_balancers",
+            Self::EnsureLoadBalancer => "ensure_load_balancer",
+            Self::Any => "any",
         }
+    }
+
+    /// Tells whether `self` is, or stands for, the operation of a call.
+    pub fn covers(self, call: Self) -> bool {
+        match self {
+            Self::Any => true,
+            Self::EnsureLoadBalancer => matches!(call, Self::CreateLoadBalancer | Self::ModifyLoadBalancer),
+            one => one == call,
+        }
+    }
+
+    /// Tells whether the operation changes the cloud; what stands for several does if one of them does.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::DescribeInstances | Self::ListRoutes | Self::GetLoadBalancer | Self::ListLoadBalancers)
     }
 
     /// Tells whether the operation is about named objects, which a fault's `match` can single out.
     pub fn names_objects(self) -> bool {
         !matches!(self, Self::ListRoutes | Self::ListLoadBalancers)
     }
+
+    /// Returns the part of the cloud that a call goes to.
+    pub(super) fn capability(self) -> Capability {
+        match self {
+            Self::DescribeInstances => Capability::Instances,
+            Self::ListRoutes | Self::CreateRoute | Self::DeleteRoute => Capability::Routes,
+            _ => Capability::LoadBalancers,
+        }
+    }
 }
 
-/// How often the provider called the cloud since it started; body of `GET /v1/calls`.
+/// How often the provider called the cloud since it started; body of `GET /v1/calls`. Calls that failed count too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     /// Calls of `describe_instances`.
@@ -74,25 +118,61 @@ pub struct Calls {
     pub delete_route: u64,
     /// Calls of `get_load_balancer`.
     pub get_load_balancer: u64,
-    /// Calls of `ensure_load_balancer`.
+    /// Calls of `create_load_balancer` and of `modify_load_balancer` together.
     pub ensure_load_balancer: u64,
-    /// Calls of `update_load_balancer`.
+    /// Calls of `create_load_balancer`.
+    pub create_load_balancer: u64,
+    /// Calls of `modify_load_balancer`: settings.
+    pub modify_load_balancer: u64,
+    /// Calls of `update_load_balancer`: members.
     pub update_load_balancer: u64,
     /// Calls of `delete_load_balancer`.
     pub delete_load_balancer: u64,
     /// Calls of `list_load_balancers`.
     pub list_load_balancers: u64,
+    /// Calls, of whatever operation, that were over the rate limit; they are counted above too.
+    pub throttled: u64,
 }
 
 impl Calls {
-    /// Returns the count of one operation.
+    /// Returns the count of one operation, or the sum of those that it stands for.
     pub fn of(&self, operation: Operation) -> u64 {
-        let mut copy = *self;
-        *copy.slot(operation)
+        self.sum(|call| operation.covers(call))
+    }
+
+    /// Returns the count of calls that change nothing.
+    pub fn reads(&self) -> u64 {
+        self.sum(|call| !call.writes())
+    }
+
+    /// Returns the count of calls that change the cloud.
+    pub fn writes(&self) -> u64 {
+        self.sum(Operation::writes)
+    }
+
+    /// Returns what was counted after `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut later = *self;
+        for operation in Operation::ALL {
+            *later.slot(operation) -= earlier.of(operation);
+        }
+        later.ensure_load_balancer -= earlier.ensure_load_balancer;
+        later.describe_instances_nodes -= earlier.describe_instances_nodes;
+        later.throttled -= earlier.throttled;
+        later
     }
 
     pub(super) fn add(&mut self, operation: Operation, count: u64) {
         *self.slot(operation) += count;
+        if Operation::EnsureLoadBalancer.covers(operation) {
+            self.ensure_load_balancer += count;
+        }
+    }
+
+    fn sum(&self, counts: impl Fn(Operation) -> bool) -> u64 {
+        let mut copy = *self;
+        Operation::ALL.into_iter().filter(|call| counts(*call)).map(|call| *copy.slot(call)).sum()
     }
 
     fn slot(&mut self, operation: Operation) -> &mut u64 {
@@ -102,10 +182,25 @@ impl Calls {
             Operation::CreateRoute => &mut self.create_route,
             Operation::DeleteRoute => &mut self.delete_route,
             Operation::GetLoadBalancer => &mut self.get_load_balancer,
-            Operation::EnsureLoadBalancer => &mut self.ensure_load_balancer,
+            Operation::CreateLoadBalancer => &mut self.create_load_balancer,
+            Operation::ModifyLoadBalancer => &mut self.modify_load_balancer,
             Operation::UpdateLoadBalancer => &mut self.update_load_balancer,
             Operation::DeleteLoadBalancer => &mut self.delete_load_balancer,
             Operation::ListLoadBalancers => &mut self.list_load_balancers,
+            // Called by nobody: a sum of others, which `add` keeps, and one that has no count of its own.
+            Operation::EnsureLoadBalancer | Operation::Any => &mut self.ensure_load_balancer,
+        }
+    }
+}
+
+impl std::fmt::Display for Calls {
+    /// Writes what was called at all: `2 get_load_balancer, 1 update_load_balancer`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let called = Operation::ALL.into_iter().filter(|operation| self.of(*operation) > 0);
+        let parts: Vec<String> = called.map(|call| format!("{} {}", self.of(call), call.as_str())).collect();
+        match parts.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&parts.join(", ")),
         }
     }
 }

@@ -3,16 +3,20 @@ use std::time::Duration;
 use ccm_core::provider::{CloudError, ErrorKind};
 use serde::{Deserialize, Serialize};
 
+use tokio::time::Instant;
+
 use super::{FieldError, Operation};
 
 /// Pause that `retry_after` asks for when `retryAfterSeconds` is left out.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest time that makes sense, a year; more could not be added to a clock.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// One entry of `PUT /v1/faults`, as written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FaultSpec {
-    /// Operation that fails. Required.
+    /// Operation that fails; `any` for all of them, `ensure_load_balancer` for creating and modifying. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
     /// How it fails. Required.
@@ -25,10 +29,19 @@ pub struct FaultSpec {
     /// counted, for routes single routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// Exact name, without namespace, of the object whose calls fail: node, Service; for routes the route or its node.
-    /// Default: all.
+    /// Exact name of the object whose calls fail: node, Service (with or without namespace); for routes the route or
+    /// its node. Default: all.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
+    /// Seconds from now until it begins. Default 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_seconds: Option<f64>,
+    /// Seconds for which it then lasts. Default: until the faults are replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<f64>,
+    /// Whether the call has its effect and only its answer is lost. Default `false`: it changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub answer_lost: bool,
 }
 
 /// How a fault fails.
@@ -47,12 +60,24 @@ pub enum FaultError {
     Invalid,
     /// May go away by itself.
     Transient,
+    /// A quota is used up.
+    QuotaExceeded,
+    /// Changed meanwhile or busy.
+    Conflict,
 }
 
 impl FaultError {
     /// Every error.
-    pub const ALL: [Self; 6] =
-        [Self::NotFound, Self::Throttled, Self::RetryAfter, Self::PermissionDenied, Self::Invalid, Self::Transient];
+    pub const ALL: [Self; 8] = [
+        Self::NotFound,
+        Self::Throttled,
+        Self::RetryAfter,
+        Self::PermissionDenied,
+        Self::Invalid,
+        Self::Transient,
+        Self::QuotaExceeded,
+        Self::Conflict,
+    ];
 
     /// Returns the kind that a provider answers. `retry_after` is transient: it delays the one object, where
     /// `throttled` slows the whole capability down.
@@ -62,6 +87,8 @@ impl FaultError {
             Self::Throttled => ErrorKind::Throttled,
             Self::PermissionDenied => ErrorKind::Denied,
             Self::Invalid => ErrorKind::InvalidInput,
+            Self::QuotaExceeded => ErrorKind::QuotaExceeded,
+            Self::Conflict => ErrorKind::Conflict,
             Self::RetryAfter | Self::Transient => ErrorKind::Transient,
         }
     }
@@ -74,6 +101,8 @@ impl FaultError {
             Self::PermissionDenied => "permission denied",
             Self::Invalid => "invalid request",
             Self::Transient => "temporarily unavailable",
+            Self::QuotaExceeded => "quota exceeded",
+            Self::Conflict => "busy with another change",
         }
     }
 }
@@ -87,6 +116,9 @@ pub struct Fault {
     /// How often it still fires; `None` for ever.
     left: Option<u64>,
     object: Option<String>,
+    after: Duration,
+    lasts: Option<Duration>,
+    answer_lost: bool,
 }
 
 impl Fault {
@@ -100,63 +132,85 @@ impl Fault {
         if spec.times == Some(0) {
             return Err(FieldError::new("times", "must be at least 1; leave it out for always"));
         }
+        if operation == Operation::Any && error == FaultError::NotFound {
+            let message = "not_found would prove every instance absent; name the operation, or use another error";
+            return Err(FieldError::new("error", message));
+        }
         let object = spec.object.filter(|name| !name.is_empty());
         if object.is_some() && !operation.names_objects() {
             return Err(FieldError::new("match", format!("{} is not about a named object", operation.as_str())));
         }
-        let retry_after = match spec.retry_after_seconds {
-            // A negative, infinite or absurd number is refused by the conversion.
-            Some(seconds) => Some(
-                Duration::try_from_secs_f64(seconds)
-                    .map_err(|error| FieldError::new("retryAfterSeconds", error.to_string()))?,
-            ),
+        let retry_after = match duration("retryAfterSeconds", spec.retry_after_seconds)? {
             None if error == FaultError::RetryAfter => Some(DEFAULT_RETRY_AFTER),
-            None => None,
+            given => given,
         };
-        Ok(Self { operation, error, retry_after, left: spec.times, object })
+        let after = duration("afterSeconds", spec.after_seconds)?.unwrap_or_default();
+        let lasts = duration("forSeconds", spec.for_seconds)?;
+        let answer_lost = spec.answer_lost;
+        Ok(Self { operation, error, retry_after, left: spec.times, object, after, lasts, answer_lost })
+    }
+}
+
+/// Reads seconds; a negative, infinite or absurd number is refused.
+fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
+    let read = |seconds| Duration::try_from_secs_f64(seconds).map_err(|e| FieldError::new(field, e.to_string()));
+    let read = seconds.map(read).transpose()?;
+    match read.is_some_and(|duration| duration > LONGEST) {
+        true => Err(FieldError::new(field, "is too long")),
+        false => Ok(read),
     }
 }
 
 /// The faults in force.
-#[derive(Debug, Default)]
-pub(super) struct Faults(Vec<Fault>);
+#[derive(Debug)]
+pub(super) struct Faults {
+    faults: Vec<Fault>,
+    /// When they were set.
+    since: Instant,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { faults: Vec::new(), since: Instant::now() }
+    }
+}
 
 /// A fault that fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fired {
     pub(super) error: FaultError,
     retry_after: Option<Duration>,
+    answer_lost: bool,
 }
 
 impl Faults {
     pub(super) fn replace(&mut self, faults: Vec<Fault>) {
-        self.0 = faults;
+        *self = Self { faults, since: Instant::now() };
     }
 
     /// Uses up one firing of the first fault that concerns this call; `names` are what the object is called.
     pub(super) fn fire(&mut self, operation: Operation, names: &[&str]) -> Option<Fired> {
+        let age = self.since.elapsed();
         let concerns = |fault: &&mut Fault| {
-            fault.operation == operation
+            fault.operation.covers(operation)
                 && fault.left != Some(0)
                 && fault.object.as_deref().is_none_or(|object| names.contains(&object))
+                && age.checked_sub(fault.after).is_some_and(|age| fault.lasts.is_none_or(|lasts| age < lasts))
         };
-        let fault = self.0.iter_mut().find(concerns)?;
+        let fault = self.faults.iter_mut().find(concerns)?;
         if let Some(left) = &mut fault.left {
             *left -= 1;
         }
-        Some(Fired { error: fault.error, retry_after: fault.retry_after })
-    }
-
-    /// Fails if a fault concerns this call.
-    pub(super) fn check(&mut self, operation: Operation, names: &[&str]) -> Result<(), CloudError> {
-        match self.fire(operation, names) {
-            Some(fired) => Err(fired.into_error(operation, names)),
-            None => Ok(()),
-        }
+        Some(Fired { error: fault.error, retry_after: fault.retry_after, answer_lost: fault.answer_lost })
     }
 }
 
 impl Fired {
+    /// Tells whether the call has its effect all the same.
+    pub(super) fn answer_lost(self) -> bool {
+        self.answer_lost
+    }
+
     pub(super) fn into_error(self, operation: Operation, names: &[&str]) -> CloudError {
         let mut message = operation.as_str().replace('_', " ");
         if let Some(name) = names.first() {

@@ -8,7 +8,9 @@ use ccm_core::{
     provider::{CloudError, ErrorKind},
 };
 
-use super::{Address, FieldError, Instance, InstanceQuery, InstanceSpec, ProviderId, provider_id::scheme_of};
+use super::{
+    Address, FieldError, Instance, InstanceQuery, InstanceSpec, PowerState, ProviderId, provider_id::scheme_of,
+};
 
 /// What the cloud makes up for instances about which nothing was said.
 #[derive(Clone, Debug)]
@@ -157,12 +159,18 @@ impl InstanceTable {
         Ok(Some(parsed.node).filter(|name| self.auto_provision && !self.entries.contains_key(name)))
     }
 
-    /// Fails unless routes can lead to the node's instance.
-    pub(super) fn check_target(&self, node: &str) -> Result<(), CloudError> {
+    /// Returns the provider ID of the node's instance, to which routes can lead.
+    pub(super) fn target(&self, node: &str) -> Result<String, CloudError> {
         match self.get(node) {
-            Some(_) => Ok(()),
+            Some(instance) => Ok(instance.provider_id),
             None => Err(CloudError::new(ErrorKind::NotFound, format!("there is no instance {node}"))),
         }
+    }
+
+    /// Tells whether the node's instance is still the one with this provider ID, and not terminated.
+    pub(super) fn carries_traffic(&self, node: &str, provider_id: &str) -> bool {
+        let same = |instance: &Instance| instance.provider_id == provider_id;
+        self.get(node).is_some_and(|instance| same(&instance) && instance.power_state != PowerState::Terminated)
     }
 }
 

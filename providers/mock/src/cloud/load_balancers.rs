@@ -1,97 +1,229 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind};
+use tokio::time::Instant;
 
-use super::{LoadBalancer, LoadBalancerKey, LoadBalancerSpec, OwnedLoadBalancer, pool::AddressPool};
+use super::{
+    BalancerState, Deletion, FieldError, LoadBalancer, LoadBalancerEdit, LoadBalancerKey, LoadBalancerSettings,
+    LoadBalancerSpec, Members, pool::AddressPools,
+};
+
+/// How the cloud treats load balancers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rules {
+    /// From creation until a balancer carries traffic.
+    pub(super) activation: Duration,
+    /// From the deletion until a balancer is gone.
+    pub(super) deletion: Duration,
+    /// Most balancers at a time, of all clusters; those being deleted count.
+    pub(super) quota: Option<usize>,
+}
 
 /// The cloud's load balancers and their addresses.
 #[derive(Debug)]
 pub(super) struct LoadBalancerTable {
-    pool: AddressPool,
+    rules: Rules,
+    pools: AddressPools,
     entries: BTreeMap<String, Entry>,
+    /// Number of balancers ever made.
+    made: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    cluster: String,
-    uid: String,
     shown: LoadBalancer,
+    /// When it leaves its state by itself; `None` for never.
+    ends: Option<Instant>,
 }
 
 impl LoadBalancerTable {
-    pub(super) fn new(pool: AddressPool) -> Self {
-        Self { pool, entries: BTreeMap::new() }
+    pub(super) fn new(rules: Rules, pools: AddressPools) -> Self {
+        Self { rules, pools, entries: BTreeMap::new(), made: 0 }
     }
 
-    pub(super) fn list(&self) -> Vec<LoadBalancer> {
+    pub(super) fn list(&mut self) -> Vec<LoadBalancer> {
+        self.settle();
         self.entries.values().map(|entry| entry.shown.clone()).collect()
     }
 
-    pub(super) fn list_owned(&self, cluster: &str) -> Vec<OwnedLoadBalancer> {
-        let owned = self.entries.values().filter(|entry| entry.cluster == cluster);
-        owned.map(|e| OwnedLoadBalancer { uid: e.uid.clone(), load_balancer: e.shown.clone() }).collect()
+    pub(super) fn list_for(&mut self, cluster: &str) -> Vec<LoadBalancer> {
+        self.settle();
+        self.entries.values().filter(|entry| entry.shown.cluster == cluster).map(|entry| entry.shown.clone()).collect()
     }
 
-    pub(super) fn get(&self, key: &LoadBalancerKey) -> Option<LoadBalancer> {
-        self.entries.get(&key.name).filter(|entry| entry.cluster == key.cluster).map(|entry| entry.shown.clone())
+    pub(super) fn get(&mut self, key: &LoadBalancerKey) -> Option<LoadBalancer> {
+        self.find(key).map(|entry| entry.shown.clone())
     }
 
-    /// Creates the balancer or brings it in line; keeps its address.
-    pub(super) fn ensure(&mut self, want: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
-        if let Some(entry) = self.entries.get_mut(&want.name) {
-            if entry.cluster != want.cluster {
-                let message = format!("load balancer {} belongs to cluster {}", want.name, entry.cluster);
-                return Err(CloudError::new(ErrorKind::Conflict, message));
-            }
-            entry.uid.clone_from(&want.uid);
-            entry.shown = shown(want, entry.shown.address);
-            return Ok(entry.shown.clone());
+    /// Creates a balancer. One that its owner has already is answered as it is.
+    pub(super) fn create(&mut self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
+        let key = &spec.key;
+        let fail = |kind, why: String| CloudError::new(kind, format!("create load balancer {}: {why}", key.name));
+        if key.uid.is_empty() {
+            return Err(fail(ErrorKind::InvalidInput, format!("service {} has no UID", key.service)));
         }
-        let Some(address) = self.pool.allocate() else {
-            let message = format!("create load balancer {}: no free address in the pool", want.name);
-            return Err(CloudError::new(ErrorKind::QuotaExceeded, message));
-        };
-        let shown = shown(want, address);
-        let entry = Entry { cluster: want.cluster.clone(), uid: want.uid.clone(), shown: shown.clone() };
-        self.entries.insert(want.name.clone(), entry);
-        Ok(shown)
+        self.settle();
+        if let Some(Entry { shown, .. }) = self.entries.get(&key.name) {
+            return match owns(key, shown) {
+                true if shown.state == BalancerState::Deleting => Err(being_deleted("create", &key.name)),
+                true => Ok(shown.clone()),
+                false => {
+                    let owner = format!("service UID {} of cluster {}", shown.uid, shown.cluster);
+                    Err(fail(ErrorKind::Conflict, format!("the name is taken by {owner}")))
+                }
+            };
+        }
+        if let Some(quota) = self.rules.quota.filter(|quota| self.entries.len() >= *quota) {
+            return Err(fail(ErrorKind::QuotaExceeded, format!("the quota of {quota} load balancers is used up")));
+        }
+        let addresses = self.pools.assign(&key.name, &spec.settings, &[])?;
+        self.made += 1;
+        let shown = self.shown(spec, addresses);
+        let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
+        self.entries.insert(key.name.clone(), Entry { shown, ends });
+        self.get(key).ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
     }
 
-    /// Replaces the nodes behind a balancer, and nothing else.
-    pub(super) fn update(&mut self, key: &LoadBalancerKey, nodes: &[String]) -> Result<LoadBalancer, CloudError> {
-        match self.entries.get_mut(&key.name).filter(|entry| entry.cluster == key.cluster) {
-            Some(entry) => {
-                entry.shown.nodes = sorted(nodes);
-                Ok(entry.shown.clone())
-            }
+    /// Changes the settings, and the addresses where they do not fit any more.
+    pub(super) fn modify(
+        &mut self,
+        key: &LoadBalancerKey,
+        settings: &LoadBalancerSettings,
+    ) -> Result<LoadBalancer, CloudError> {
+        let have = self.changeable(key, "modify")?.shown.addresses.clone();
+        let addresses = self.pools.assign(&key.name, settings, &have)?;
+        let shown = &mut self.changeable(key, "modify")?.shown;
+        if shown.settings != *settings || shown.addresses != addresses {
+            shown.ports = ports(settings);
+            shown.settings = settings.clone();
+            shown.address = addresses[0];
+            shown.addresses = addresses;
+            shown.generation += 1;
+        }
+        Ok(shown.clone())
+    }
+
+    /// Replaces the members, and nothing else.
+    pub(super) fn update(&mut self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
+        let shown = &mut self.changeable(key, "update")?.shown;
+        let members = members.clone().sorted();
+        if shown.members != members {
+            shown.nodes = members.node_names();
+            shown.members = members;
+            shown.generation += 1;
+        }
+        Ok(shown.clone())
+    }
+
+    /// Deletes a balancer of this owner; there is nothing to do if there is none.
+    pub(super) fn delete(&mut self, key: &LoadBalancerKey) -> Deletion {
+        let deletion = self.rules.deletion;
+        let Some(entry) = self.find(key) else { return Deletion::Gone };
+        if deletion.is_zero() {
+            self.remove(&key.name);
+            return Deletion::Gone;
+        }
+        if entry.shown.state != BalancerState::Deleting {
+            entry.shown.state = BalancerState::Deleting;
+            entry.ends = Some(Instant::now() + deletion);
+        }
+        Deletion::Underway
+    }
+
+    /// Takes a balancer away by hand, at once and whoever made it; `false` when there is none.
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        let Some(entry) = self.entries.remove(name) else { return false };
+        entry.shown.addresses.iter().for_each(|address| self.pools.release(*address));
+        true
+    }
+
+    /// Changes a balancer by hand.
+    pub(super) fn edit(&mut self, name: &str, edit: LoadBalancerEdit) -> Result<Option<LoadBalancer>, FieldError> {
+        if edit.state == Some(BalancerState::Deleting) {
+            return Err(FieldError::new("state", "cannot be put to deleting; delete the load balancer"));
+        }
+        self.settle();
+        let Some(entry) = self.entries.get_mut(name) else { return Ok(None) };
+        let shown = &mut entry.shown;
+        if let Some(state) = edit.state {
+            shown.state = state;
+            entry.ends = None;
+        }
+        shown.cluster = edit.cluster.unwrap_or_else(|| shown.cluster.clone());
+        shown.uid = edit.uid.unwrap_or_else(|| shown.uid.clone());
+        if let Some(listeners) = edit.listeners {
+            shown.settings.listeners = listeners;
+            shown.ports = ports(&shown.settings);
+        }
+        if let Some(ranges) = edit.source_ranges {
+            shown.settings.source_ranges = ranges;
+        }
+        if let Some(nodes) = edit.nodes {
+            shown.members = Members::nodes(nodes);
+            shown.nodes = shown.members.node_names();
+        }
+        Ok(Some(shown.clone()))
+    }
+
+    fn changeable(&mut self, key: &LoadBalancerKey, verb: &str) -> Result<&mut Entry, CloudError> {
+        match self.find(key) {
+            Some(entry) if entry.shown.state == BalancerState::Deleting => Err(being_deleted(verb, &key.name)),
+            Some(entry) => Ok(entry),
             None => Err(CloudError::new(ErrorKind::NotFound, format!("there is no load balancer {}", key.name))),
         }
     }
 
-    /// Deletes a balancer of this cluster and frees its address; does nothing if there is none.
-    pub(super) fn delete(&mut self, key: &LoadBalancerKey) {
-        if self.get(key).is_some()
-            && let Some(entry) = self.entries.remove(&key.name)
-        {
-            self.pool.release(entry.shown.address);
+    fn find(&mut self, key: &LoadBalancerKey) -> Option<&mut Entry> {
+        self.settle();
+        self.entries.get_mut(&key.name).filter(|entry| owns(key, &entry.shown))
+    }
+
+    /// Lets time do what it did since the last call.
+    fn settle(&mut self) {
+        let now = Instant::now();
+        let mut gone = Vec::new();
+        for (name, entry) in &mut self.entries {
+            if entry.ends.is_some_and(|ends| ends <= now) {
+                match entry.shown.state {
+                    BalancerState::Deleting => gone.push(name.clone()),
+                    _ => entry.shown.state = BalancerState::Active,
+                }
+                entry.ends = None;
+            }
+        }
+        for name in gone {
+            self.remove(&name);
+        }
+    }
+
+    fn shown(&self, spec: &LoadBalancerSpec, addresses: Vec<IpAddr>) -> LoadBalancer {
+        let members = spec.members.clone().sorted();
+        LoadBalancer {
+            id: format!("lb-{:08}", self.made),
+            name: spec.key.name.clone(),
+            cluster: spec.key.cluster.clone(),
+            uid: spec.key.uid.clone(),
+            service: spec.key.service.clone(),
+            state: BalancerState::Provisioning,
+            ports: ports(&spec.settings),
+            nodes: members.node_names(),
+            address: addresses[0],
+            addresses,
+            settings: spec.settings.clone(),
+            members,
+            generation: 1,
         }
     }
 }
 
-fn shown(want: &LoadBalancerSpec, address: std::net::IpAddr) -> LoadBalancer {
-    LoadBalancer {
-        name: want.name.clone(),
-        service: want.service.clone(),
-        ports: want.ports.clone(),
-        nodes: sorted(&want.nodes),
-        source_ranges: want.source_ranges.clone(),
-        address,
-    }
+fn owns(key: &LoadBalancerKey, shown: &LoadBalancer) -> bool {
+    key.cluster == shown.cluster && key.uid == shown.uid
 }
 
-fn sorted(nodes: &[String]) -> Vec<String> {
-    let mut nodes = nodes.to_vec();
-    nodes.sort();
-    nodes.dedup();
-    nodes
+fn being_deleted(verb: &str, name: &str) -> CloudError {
+    CloudError::new(ErrorKind::Conflict, format!("{verb} load balancer {name}: it is being deleted"))
+}
+
+fn ports(settings: &LoadBalancerSettings) -> Vec<u16> {
+    settings.listeners.iter().map(|listener| listener.port).collect()
 }

@@ -3,17 +3,124 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use ccm_core::provider::{CloudError, ErrorKind};
 use ipnet::IpNet;
+
+use super::{Family, LoadBalancerSettings};
+
+/// The addresses of load balancers, a pool per family.
+#[derive(Debug)]
+pub(super) struct AddressPools {
+    v4: AddressPool,
+    v6: AddressPool,
+    /// Family of balancers for which none was asked.
+    default: Family,
+}
+
+impl AddressPools {
+    pub(super) fn new(v4: IpNet, v6: IpNet, default: Family) -> Self {
+        Self { v4: AddressPool::new(v4), v6: AddressPool::new(v6), default }
+    }
+
+    /// Returns the addresses of a balancer that has these: keeps those that fit, takes what is missing, frees the rest.
+    /// Changes nothing when it fails. The answer is never empty.
+    pub(super) fn assign(
+        &mut self,
+        balancer: &str,
+        want: &LoadBalancerSettings,
+        have: &[IpAddr],
+    ) -> Result<Vec<IpAddr>, CloudError> {
+        let families = match (&*want.families, have) {
+            ([], []) => vec![self.default],
+            ([], have) => have.iter().map(|address| Family::of(*address)).collect(),
+            (families, _) => families.to_vec(),
+        };
+        let fail = |kind, why: String| CloudError::new(kind, format!("addresses of load balancer {balancer}: {why}"));
+        let requested = want.requested_address;
+        if let Some(address) = requested.filter(|address| !families.contains(&Family::of(*address))) {
+            return Err(fail(ErrorKind::InvalidInput, format!("{address} is of no family of the load balancer")));
+        }
+        let (mut addresses, mut taken) = (Vec::new(), Vec::new());
+        for family in families {
+            let of_family = |address: &&IpAddr| Family::of(**address) == family;
+            let asked = requested.as_ref().filter(of_family);
+            if let Some(kept) = have.iter().filter(of_family).find(|kept| asked.is_none_or(|asked| asked == *kept)) {
+                addresses.push(*kept);
+                continue;
+            }
+            let fresh = match asked {
+                Some(address) => self.pool(family).take(*address).map(|()| *address),
+                None => self.pool(family).allocate().ok_or(Unavailable::Exhausted),
+            };
+            match fresh {
+                Ok(address) => {
+                    addresses.push(address);
+                    taken.push(address);
+                }
+                Err(why) => {
+                    for address in taken {
+                        self.release(address);
+                    }
+                    return Err(fail(why.kind(), why.words(asked)));
+                }
+            }
+        }
+        have.iter().filter(|old| !addresses.contains(old)).for_each(|old| self.release(*old));
+        Ok(addresses)
+    }
+
+    /// Gives back an address.
+    pub(super) fn release(&mut self, address: IpAddr) {
+        self.pool(Family::of(address)).release(address);
+    }
+
+    fn pool(&mut self, family: Family) -> &mut AddressPool {
+        match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
+    }
+}
+
+/// Why there is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unavailable {
+    Exhausted,
+    Outside,
+    InUse,
+}
+
+impl Unavailable {
+    fn kind(self) -> ErrorKind {
+        match self {
+            Self::Exhausted => ErrorKind::QuotaExceeded,
+            Self::Outside => ErrorKind::InvalidInput,
+            Self::InUse => ErrorKind::Conflict,
+        }
+    }
+
+    fn words(self, asked: Option<&IpAddr>) -> String {
+        let asked = asked.map_or_else(String::new, IpAddr::to_string);
+        match self {
+            Self::Exhausted => "no free address in the pool".to_owned(),
+            Self::Outside => format!("{asked} is not an address of the pool"),
+            Self::InUse => format!("{asked} is in use"),
+        }
+    }
+}
 
 /// Hands out the addresses of a network, each to one owner at a time, the lowest free one first.
 #[derive(Debug)]
 pub(super) struct AddressPool {
     net: IpNet,
-    /// Offset of the first usable address, and of the first one that is not.
+    /// Offset of the first usable address, of the first one that was never handed out, and of the end.
+    first: u128,
     next: u128,
     end: u128,
     /// Offsets below `next` that were given back.
     returned: BTreeSet<u128>,
+    /// Offsets from `next` on that were asked for and are in use.
+    ahead: BTreeSet<u128>,
 }
 
 impl AddressPool {
@@ -27,13 +134,16 @@ impl AddressPool {
             IpNet::V4(_) => (1, size - 1),
             IpNet::V6(_) => (1, size),
         };
-        Self { net, next, end, returned: BTreeSet::new() }
+        Self { net, first: next, next, end, returned: BTreeSet::new(), ahead: BTreeSet::new() }
     }
 
     /// Takes an address, or `None` when all are in use.
     pub(super) fn allocate(&mut self) -> Option<IpAddr> {
         if let Some(offset) = self.returned.pop_first() {
             return Some(self.address(offset));
+        }
+        while self.ahead.remove(&self.next) {
+            self.next += 1;
         }
         if self.next >= self.end {
             return None;
@@ -42,11 +152,27 @@ impl AddressPool {
         Some(self.address(self.next - 1))
     }
 
-    /// Gives back an address that [`allocate`](Self::allocate) handed out.
+    /// Takes this very address.
+    pub(super) fn take(&mut self, address: IpAddr) -> Result<(), Unavailable> {
+        let offset = bits(address).wrapping_sub(bits(self.net.network()));
+        if !self.net.contains(&address) || offset < self.first || offset >= self.end {
+            return Err(Unavailable::Outside);
+        }
+        let free = match offset < self.next {
+            true => self.returned.remove(&offset),
+            false => self.ahead.insert(offset),
+        };
+        if free { Ok(()) } else { Err(Unavailable::InUse) }
+    }
+
+    /// Gives back an address that [`allocate`](Self::allocate) or [`take`](Self::take) handed out.
     pub(super) fn release(&mut self, address: IpAddr) {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
-        let fresh = offset < self.next && self.returned.insert(offset);
-        debug_assert!(fresh, "{address} was not in use");
+        let used = match offset < self.next {
+            true => self.returned.insert(offset),
+            false => self.ahead.remove(&offset),
+        };
+        debug_assert!(used, "{address} was not in use");
     }
 
     fn address(&self, offset: u128) -> IpAddr {
@@ -102,5 +228,24 @@ mod tests {
         assert_eq!(pool.allocate(), Some(first));
         pool.release(second);
         assert_eq!(pool.allocate(), Some(second));
+    }
+
+    #[test]
+    fn an_address_that_was_asked_for_is_not_handed_out_again() {
+        let mut pool = AddressPool::new("192.0.2.0/29".parse().unwrap());
+        let at = |host: u8| IpAddr::from([192, 0, 2, host]);
+        assert_eq!(pool.take(at(2)), Ok(()));
+        assert_eq!(pool.take(at(2)), Err(Unavailable::InUse));
+        assert_eq!((pool.allocate(), pool.allocate()), (Some(at(1)), Some(at(3))));
+        assert_eq!(pool.take(at(1)), Err(Unavailable::InUse));
+        pool.release(at(1));
+        pool.release(at(2));
+        assert_eq!((pool.take(at(1)), pool.take(at(2)), pool.take(at(5))), (Ok(()), Ok(()), Ok(())));
+        pool.release(at(5));
+        let rest: Vec<_> = std::iter::from_fn(|| pool.allocate()).collect();
+        assert_eq!(rest, [at(4), at(5), at(6)]);
+        for outside in [at(0), at(7), at(8), "2001:db8::1".parse().unwrap()] {
+            assert_eq!(pool.take(outside), Err(Unavailable::Outside), "{outside}");
+        }
     }
 }

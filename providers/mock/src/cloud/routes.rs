@@ -3,20 +3,51 @@ use std::collections::BTreeMap;
 use ccm_core::provider::{CloudError, ErrorKind};
 use ipnet::IpNet;
 
-use super::{FieldError, OwnedRoute, Route, RouteBody};
+use super::{Address, FieldError, OwnedRoute, Route, RouteBody, instances::InstanceTable};
 
 /// The cloud's route table.
 #[derive(Debug, Default)]
-pub(super) struct RouteTable(BTreeMap<String, OwnedRoute>);
+pub(super) struct RouteTable(BTreeMap<String, Entry>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Cluster that created it; `None` for one made by hand.
+    cluster: Option<String>,
+    route: Route,
+    /// Provider ID of the instance that it leads to; `None` for one made by hand, which shows what was put.
+    target: Option<String>,
+}
+
+impl Entry {
+    fn visible(&self, cluster: &str) -> bool {
+        self.cluster.as_deref().is_none_or(|owner| owner == cluster)
+    }
+
+    fn shown(&self, instances: &InstanceTable) -> Route {
+        let lost = self.target.as_deref().is_some_and(|id| !instances.carries_traffic(&self.route.node, id));
+        Route { blackhole: self.route.blackhole || lost, ..self.route.clone() }
+    }
+}
+
+/// A route to create.
+pub(super) struct NewRoute<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) node: &'a str,
+    /// Provider ID of the node's instance.
+    pub(super) target: String,
+    pub(super) destination: IpNet,
+    pub(super) node_addresses: Option<Vec<Address>>,
+}
 
 impl RouteTable {
-    pub(super) fn list(&self) -> Vec<Route> {
-        self.0.values().map(|owned| owned.route.clone()).collect()
+    pub(super) fn list(&self, instances: &InstanceTable) -> Vec<Route> {
+        self.0.values().map(|entry| entry.shown(instances)).collect()
     }
 
     /// Lists what a cluster sees: its own routes, and those made by hand.
-    pub(super) fn list_for(&self, cluster: &str) -> Vec<OwnedRoute> {
-        self.0.values().filter(|owned| visible(owned, cluster)).cloned().collect()
+    pub(super) fn list_for(&self, cluster: &str, instances: &InstanceTable) -> Vec<OwnedRoute> {
+        let visible = self.0.values().filter(|entry| entry.visible(cluster));
+        visible.map(|entry| OwnedRoute { cluster: entry.cluster.clone(), route: entry.shown(instances) }).collect()
     }
 
     pub(super) fn put(&mut self, name: &str, body: RouteBody) -> Result<Route, FieldError> {
@@ -25,9 +56,15 @@ impl RouteTable {
         }
         let node = body.node.filter(|node| !node.is_empty()).ok_or_else(|| FieldError::new("node", "is required"))?;
         let destination = body.destination.ok_or_else(|| FieldError::new("destinationCIDR", "is required"))?.trunc();
-        let route = Route { name: name.to_owned(), node, destination, blackhole: body.blackhole.unwrap_or(false) };
+        let route = Route {
+            name: name.to_owned(),
+            node,
+            destination,
+            blackhole: body.blackhole.unwrap_or(false),
+            node_addresses: None,
+        };
         let cluster = self.0.get(name).and_then(|old| old.cluster.clone());
-        self.0.insert(name.to_owned(), OwnedRoute { cluster, route: route.clone() });
+        self.0.insert(name.to_owned(), Entry { cluster, route: route.clone(), target: None });
         Ok(route)
     }
 
@@ -37,15 +74,18 @@ impl RouteTable {
     }
 
     /// Creates a route; one that is there already is a success, and one that was a black hole leads somewhere again.
-    pub(super) fn create(&mut self, cluster: &str, node: &str, destination: IpNet) -> Result<(), CloudError> {
-        let destination = destination.trunc();
-        let mut same = self.0.values_mut().filter(|owned| visible(owned, cluster));
-        if let Some(owned) = same.find(|owned| owned.route.destination == destination) {
-            if owned.route.node != node {
-                let message = format!("route to {destination} exists and leads to {}", owned.route.node);
+    pub(super) fn create(&mut self, new: NewRoute<'_>) -> Result<(), CloudError> {
+        let NewRoute { cluster, node, target, node_addresses, .. } = new;
+        let destination = new.destination.trunc();
+        let mut same = self.0.values_mut().filter(|entry| entry.visible(cluster));
+        if let Some(entry) = same.find(|entry| entry.route.destination == destination) {
+            if entry.route.node != node {
+                let message = format!("route to {destination} exists and leads to {}", entry.route.node);
                 return Err(CloudError::new(ErrorKind::Conflict, message));
             }
-            owned.route.blackhole = false;
+            entry.route.blackhole = false;
+            entry.route.node_addresses = node_addresses;
+            entry.target = Some(target);
             return Ok(());
         }
         let mut name = route_name(node, destination);
@@ -56,22 +96,18 @@ impl RouteTable {
         if self.0.contains_key(&name) {
             return Err(CloudError::new(ErrorKind::Conflict, format!("there is a route {name} to somewhere else")));
         }
-        let route = Route { name: name.clone(), node: node.to_owned(), destination, blackhole: false };
-        self.0.insert(name, OwnedRoute { cluster: Some(cluster.to_owned()), route });
+        let route = Route { name: name.clone(), node: node.to_owned(), destination, blackhole: false, node_addresses };
+        self.0.insert(name, Entry { cluster: Some(cluster.to_owned()), route, target: Some(target) });
         Ok(())
     }
 
     /// Deletes a route as listed; does nothing if it is not there any more or is another's.
     pub(super) fn delete(&mut self, cluster: &str, route: &Route) {
-        let same = |owned: &OwnedRoute| visible(owned, cluster) && owned.route.destination == route.destination;
+        let same = |entry: &Entry| entry.visible(cluster) && entry.route.destination == route.destination;
         if self.0.get(&route.name).is_some_and(same) {
             self.0.remove(&route.name);
         }
     }
-}
-
-fn visible(owned: &OwnedRoute, cluster: &str) -> bool {
-    owned.cluster.as_deref().is_none_or(|owner| owner == cluster)
 }
 
 /// Returns a name that can stand in a URL path.

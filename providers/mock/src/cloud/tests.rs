@@ -1,8 +1,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Duration,
 };
 
+use ccm_core::provider::{CloudError, ErrorKind};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
@@ -35,18 +37,23 @@ async fn describe(cloud: &MockCloud, query: InstanceQuery) -> Result<Option<Inst
 
 fn balancer(cluster: &str, name: &str) -> LoadBalancerSpec {
     LoadBalancerSpec {
-        cluster: cluster.to_owned(),
-        uid: format!("uid-{name}"),
-        name: name.to_owned(),
-        service: format!("ns/{name}"),
-        ports: vec![80],
-        nodes: vec!["n1".to_owned()],
-        source_ranges: Vec::new(),
+        key: key(cluster, name),
+        settings: LoadBalancerSettings {
+            listeners: vec![Listener { protocol: Transport::Tcp, port: 80, node_port: Some(30080) }],
+            ..LoadBalancerSettings::default()
+        },
+        members: Members::nodes(["n1"]),
+        activation: None,
     }
 }
 
 fn key(cluster: &str, name: &str) -> LoadBalancerKey {
-    LoadBalancerKey { cluster: cluster.to_owned(), name: name.to_owned(), service: format!("ns/{name}") }
+    LoadBalancerKey {
+        cluster: cluster.to_owned(),
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+        service: format!("ns/{name}"),
+    }
 }
 
 #[tokio::test]
@@ -124,25 +131,30 @@ async fn a_call_takes_its_time_once_and_counts_once() {
     let queries: Vec<_> = (0..50).map(|i| by_name(&format!("n{i}"))).collect();
     cloud.describe_instances(&queries).await.unwrap();
     assert_eq!(begin.elapsed(), Duration::from_millis(20));
-    let create =
-        |i: u8| RouteEdit::Create { node: "n1".to_owned(), destination: format!("10.0.{i}.0/24").parse().unwrap() };
+    let create = |i: u8| RouteEdit::Create {
+        node: "n1".to_owned(),
+        destination: format!("10.0.{i}.0/24").parse().unwrap(),
+        node_addresses: None,
+    };
     let mut edits: Vec<_> = (0..3).map(create).collect();
     edits.push(RouteEdit::Delete(Route {
         name: "none".to_owned(),
         node: String::new(),
         destination: "10.9.0.0/24".parse().unwrap(),
         blackhole: false,
+        node_addresses: None,
     }));
     let batch = RouteBatch { cluster: "c".to_owned(), edits };
     assert!(cloud.apply_routes(&batch).await.unwrap().iter().all(Result::is_ok));
     assert_eq!(begin.elapsed(), Duration::from_millis(50));
     cloud.list_routes("c").await.unwrap();
-    cloud.ensure_load_balancer(&balancer("c", "a")).await.unwrap();
-    cloud.update_load_balancer(&key("c", "a"), &[]).await.unwrap();
+    cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
+    cloud.modify_load_balancer(&key("c", "a"), &balancer("c", "a").settings).await.unwrap();
+    cloud.update_load_balancer(&key("c", "a"), &Members::default()).await.unwrap();
     cloud.get_load_balancer(&key("c", "a")).await.unwrap();
     cloud.list_load_balancers("c").await.unwrap();
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
-    assert_eq!(begin.elapsed(), Duration::from_millis(80 + 5 * 40));
+    assert_eq!(begin.elapsed(), Duration::from_millis(80 + 6 * 40));
     let want = Calls {
         describe_instances: 1,
         describe_instances_nodes: 50,
@@ -150,10 +162,13 @@ async fn a_call_takes_its_time_once_and_counts_once() {
         create_route: 3,
         delete_route: 1,
         get_load_balancer: 1,
-        ensure_load_balancer: 1,
+        ensure_load_balancer: 2,
+        create_load_balancer: 1,
+        modify_load_balancer: 1,
         update_load_balancer: 1,
         delete_load_balancer: 1,
         list_load_balancers: 1,
+        throttled: 0,
     };
     assert_eq!(cloud.calls(), want);
     assert!(Operation::ALL.iter().all(|operation| cloud.calls().of(*operation) > 0));
@@ -163,7 +178,7 @@ async fn a_call_takes_its_time_once_and_counts_once() {
 async fn each_fault_has_its_kind_on_every_operation() {
     for error in FaultError::ALL {
         let cloud = cloud("autoProvision: true");
-        cloud.ensure_load_balancer(&balancer("c", "a")).await.unwrap();
+        cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
         set_faults(&cloud, Operation::ALL.map(|operation| fault(operation, error)).to_vec());
         let described = describe(&cloud, by_name("n1")).await;
         match error {
@@ -175,15 +190,18 @@ async fn each_fault_has_its_kind_on_every_operation() {
             node: "n1".to_owned(),
             destination: "10.0.0.0/24".parse().unwrap(),
             blackhole: false,
+            node_addresses: None,
         };
-        let create = RouteEdit::Create { node: "n1".to_owned(), destination: route.destination };
+        let create = RouteEdit::Create { node: "n1".to_owned(), destination: route.destination, node_addresses: None };
         let batch = RouteBatch { cluster: "c".to_owned(), edits: vec![create, RouteEdit::Delete(route)] };
         let mut failed: Vec<CloudError> =
             cloud.apply_routes(&batch).await.unwrap().into_iter().map(Result::unwrap_err).collect();
         failed.push(cloud.list_routes("c").await.unwrap_err());
         failed.push(cloud.get_load_balancer(&key("c", "a")).await.unwrap_err());
-        failed.push(cloud.ensure_load_balancer(&balancer("c", "a")).await.unwrap_err());
-        failed.push(cloud.update_load_balancer(&key("c", "a"), &[]).await.unwrap_err());
+        failed.push(cloud.create_load_balancer(&balancer("c", "a")).await.unwrap_err());
+        let settings = LoadBalancerSettings::default();
+        failed.push(cloud.modify_load_balancer(&key("c", "a"), &settings).await.unwrap_err());
+        failed.push(cloud.update_load_balancer(&key("c", "a"), &Members::default()).await.unwrap_err());
         failed.push(cloud.delete_load_balancer(&key("c", "a")).await.unwrap_err());
         failed.push(cloud.list_load_balancers("c").await.unwrap_err());
         assert!(failed.iter().all(|e| e.kind() == error.kind()), "{error:?}: {failed:?}");
@@ -227,18 +245,22 @@ async fn a_fault_fires_on_its_object_so_often_and_no_more() {
         &cloud,
         vec![FaultSpec { object: Some("svc".to_owned()), ..fault(Operation::EnsureLoadBalancer, FaultError::Invalid) }],
     );
-    assert!(cloud.ensure_load_balancer(&balancer("c", "svc")).await.is_err(), "the namespace does not count");
-    assert!(cloud.ensure_load_balancer(&balancer("c", "svc2")).await.is_ok());
-    let uid = LoadBalancerSpec { uid: String::new(), ..balancer("c", "svc3") };
-    assert_eq!(cloud.ensure_load_balancer(&uid).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(cloud.create_load_balancer(&balancer("c", "svc")).await.is_err(), "the namespace does not count");
+    assert!(cloud.create_load_balancer(&balancer("c", "svc2")).await.is_ok());
+    let nobody = LoadBalancerKey { uid: String::new(), ..key("c", "svc3") };
+    let uid = LoadBalancerSpec { key: nobody, ..balancer("c", "svc3") };
+    assert_eq!(cloud.create_load_balancer(&uid).await.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[tokio::test]
 async fn a_balancer_of_another_cluster_is_never_touched() {
     let cloud = cloud("");
-    let made = cloud.ensure_load_balancer(&balancer("one", "a")).await.unwrap();
-    assert_eq!(cloud.ensure_load_balancer(&balancer("two", "a")).await.unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(cloud.update_load_balancer(&key("two", "a"), &[]).await.unwrap_err().kind(), ErrorKind::NotFound);
+    let made = cloud.create_load_balancer(&balancer("one", "a")).await.unwrap();
+    assert_eq!(cloud.create_load_balancer(&balancer("two", "a")).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(
+        cloud.update_load_balancer(&key("two", "a"), &Members::default()).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     assert_eq!(cloud.get_load_balancer(&key("two", "a")).await.unwrap(), None);
     cloud.delete_load_balancer(&key("two", "a")).await.unwrap();
     assert_eq!(cloud.list_load_balancers("two").await.unwrap(), []);
@@ -248,14 +270,14 @@ async fn a_balancer_of_another_cluster_is_never_touched() {
 #[tokio::test]
 async fn the_pool_runs_out_and_frees_what_is_deleted() {
     let cloud = cloud("loadBalancerAddressPool: 192.0.2.0/30");
-    let first = cloud.ensure_load_balancer(&balancer("c", "a")).await.unwrap();
-    cloud.ensure_load_balancer(&balancer("c", "b")).await.unwrap();
-    let full = cloud.ensure_load_balancer(&balancer("c", "x")).await.unwrap_err();
+    let first = cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
+    cloud.create_load_balancer(&balancer("c", "b")).await.unwrap();
+    let full = cloud.create_load_balancer(&balancer("c", "x")).await.unwrap_err();
     assert_eq!(full.kind(), ErrorKind::QuotaExceeded);
-    assert_eq!(cloud.ensure_load_balancer(&balancer("c", "a")).await.unwrap(), first, "has its address already");
+    assert_eq!(cloud.create_load_balancer(&balancer("c", "a")).await.unwrap(), first, "has its address already");
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
-    assert_eq!(cloud.ensure_load_balancer(&balancer("c", "x")).await.unwrap().address, first.address);
+    assert_eq!(cloud.create_load_balancer(&balancer("c", "x")).await.unwrap().address, first.address);
 }
 
 #[tokio::test]
@@ -263,7 +285,11 @@ async fn routes_are_idempotent_owned_and_lead_to_instances_only() {
     let cloud = cloud("instances: [{name: n1}, {name: n2}]");
     let create = |cluster: &str, node: &str| RouteBatch {
         cluster: cluster.to_owned(),
-        edits: vec![RouteEdit::Create { node: node.to_owned(), destination: "10.0.0.0/24".parse().unwrap() }],
+        edits: vec![RouteEdit::Create {
+            node: node.to_owned(),
+            destination: "10.0.0.0/24".parse().unwrap(),
+            node_addresses: None,
+        }],
     };
     let kind = |answers: Vec<Result<(), CloudError>>| answers.into_iter().next().unwrap().map_err(|e| e.kind());
     assert_eq!(kind(cloud.apply_routes(&create("c", "n1")).await.unwrap()), Ok(()));
@@ -298,10 +324,10 @@ async fn a_hook_runs_before_and_after_each_call() {
     let hook = Arc::new(Hook(cloud.clone(), Mutex::default()));
     cloud.set_hook(Some(hook.clone()));
     describe(&cloud, by_name("n")).await.unwrap();
-    cloud.ensure_load_balancer(&balancer("c", "a")).await.unwrap();
+    cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
     cloud.set_hook(None);
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
-    let (describe, ensure) = (Operation::DescribeInstances, Operation::EnsureLoadBalancer);
+    let (describe, ensure) = (Operation::DescribeInstances, Operation::CreateLoadBalancer);
     assert_eq!(*hook.1.lock(), [(1, describe, 0), (1, describe, 0), (2, ensure, 0), (2, ensure, 1)]);
 }
 
@@ -334,8 +360,8 @@ proptest! {
                 match step {
                     Step::Ensure(i, c) => {
                         let name = format!("lb{i}");
-                        let answer = cloud.ensure_load_balancer(&balancer(cluster(c), &name)).await;
-                        let again = cloud.ensure_load_balancer(&balancer(cluster(c), &name)).await;
+                        let answer = cloud.create_load_balancer(&balancer(cluster(c), &name)).await;
+                        let again = cloud.create_load_balancer(&balancer(cluster(c), &name)).await;
                         assert_eq!(answer.as_ref().ok(), again.as_ref().ok(), "ensure is idempotent");
                         match (answer, model.get(&name)) {
                             (Ok(made), Some((owner, address))) => assert_eq!((*owner, *address), (c, made.address)),
@@ -353,7 +379,7 @@ proptest! {
                     }
                     Step::Update(i) => {
                         let name = format!("lb{i}");
-                        let answer = cloud.update_load_balancer(&key("one", &name), &["n9".to_owned()]).await;
+                        let answer = cloud.update_load_balancer(&key("one", &name), &Members::nodes(["n9"])).await;
                         assert_eq!(answer.is_ok(), model.get(&name).is_some_and(|(owner, _)| *owner));
                     }
                 }

@@ -1,6 +1,6 @@
-//! What the cloud's API speaks: instances, load balancers, routes, as JSON.
+//! What the cloud's API speaks: instances and routes, as JSON.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::BTreeMap;
 
 use ccm_core::k8s::{AddressType, NodeAddress};
 use ipnet::IpNet;
@@ -106,6 +106,12 @@ impl From<Address> for NodeAddress {
     }
 }
 
+impl From<&NodeAddress> for Address {
+    fn from(address: &NodeAddress) -> Self {
+        Self::new(address.kind, &*address.address)
+    }
+}
+
 /// An [`AddressType`] on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -134,63 +140,6 @@ pub struct InstanceQuery {
     pub provider_id: Option<String>,
 }
 
-/// A load balancer as the admin API shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LoadBalancer {
-    /// Name: `a` and the UID of the Service.
-    pub name: String,
-    /// Service that it was made for, `namespace/name`.
-    pub service: String,
-    /// Ports, in the order of the Service.
-    pub ports: Vec<u16>,
-    /// Names of the nodes behind it, sorted.
-    pub nodes: Vec<String>,
-    /// Client networks that may connect; empty when the Service says nothing.
-    pub source_ranges: Vec<String>,
-    /// Address, from `loadBalancerAddressPool`.
-    pub address: IpAddr,
-}
-
-/// What a load balancer shall be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoadBalancerSpec {
-    /// Owner: value of `--cluster-name`.
-    pub cluster: String,
-    /// Owner: UID of the Service.
-    pub uid: String,
-    /// Name; the same on every call about this Service.
-    pub name: String,
-    /// `namespace/name` of the Service.
-    pub service: String,
-    /// Ports.
-    pub ports: Vec<u16>,
-    /// Names of the nodes behind it.
-    pub nodes: Vec<String>,
-    /// Client networks; empty for everybody.
-    pub source_ranges: Vec<String>,
-}
-
-/// Names a load balancer of one cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoadBalancerKey {
-    /// Owner: value of `--cluster-name`. A balancer of another cluster is never touched.
-    pub cluster: String,
-    /// Name of the balancer.
-    pub name: String,
-    /// `namespace/name` of the Service; what a fault's `match` is compared with.
-    pub service: String,
-}
-
-/// A load balancer with its ownership mark.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnedLoadBalancer {
-    /// UID of the Service.
-    pub uid: String,
-    /// The balancer.
-    pub load_balancer: LoadBalancer,
-}
-
 /// A route as the admin API shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -201,8 +150,12 @@ pub struct Route {
     /// Destination.
     #[serde(rename = "destinationCIDR")]
     pub destination: IpNet,
-    /// Whether it leads nowhere.
+    /// Whether it leads nowhere: it was put so by hand, or the instance for which a cluster created it is gone or
+    /// terminated.
     pub blackhole: bool,
+    /// Addresses of the node that the creator gave; absent when none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_addresses: Option<Vec<Address>>,
 }
 
 /// Body of `PUT /v1/routes/{name}`. `name`, if given, must be that of the path; `blackhole` is `false` by default.
@@ -242,6 +195,9 @@ pub enum RouteEdit {
         node: String,
         /// Destination.
         destination: IpNet,
+        /// Addresses of the node, for providers that compare them.
+        #[serde(default)]
+        node_addresses: Option<Vec<Address>>,
     },
     /// Delete a route.
     Delete(Route),

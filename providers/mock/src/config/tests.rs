@@ -34,7 +34,7 @@ fn every_key_is_read() {
     assert_eq!(config.latency.load_balancers, Duration::ZERO);
     assert_eq!(config.instances[0].spec().power_state, Some(PowerState::Stopped));
     assert_eq!(config.instances[1].name, "n2");
-    assert_eq!(config.load_balancer_address_pool().to_string(), "192.0.2.0/28");
+    assert_eq!(config.address_pools().0.to_string(), "192.0.2.0/28");
     assert_eq!(config.admin_address.unwrap().to_string(), "127.0.0.1:0");
 }
 

@@ -1,8 +1,8 @@
 use async_trait::async_trait;
-use ccm_core::provider::{CloudError, Inventory, Op, OwnedObject, Owner, Progress};
+use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
 
 use super::MockProvider;
-use crate::cloud::{LoadBalancerKey, OwnedLoadBalancer, OwnedRoute, RouteEdit};
+use crate::cloud::{LoadBalancer, LoadBalancerKey, OwnedRoute, RouteEdit};
 
 const LOAD_BALANCER: &str = "load balancer";
 const ROUTE: &str = "route";
@@ -20,14 +20,16 @@ impl Inventory for MockProvider {
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         match &*object.kind {
             LOAD_BALANCER => {
-                let service = match &object.owner {
-                    Owner::Service { namespace, name, .. } => format!("{namespace}/{name}"),
-                    _ => String::new(),
+                let balancers = op.run(self.api.list_load_balancers(op.cluster_name())).await?;
+                let Some(found) = balancers.into_iter().find(|balancer| *balancer.name == *object.id) else {
+                    return Ok(Progress::Done);
                 };
-                let key =
-                    LoadBalancerKey { cluster: op.cluster_name().to_owned(), name: object.id.to_string(), service };
-                // The cloud deletes it only if it is this cluster's.
-                self.delete_balancer(op, &key).await
+                if owner(&found) != object.owner {
+                    let message = format!("load balancer {} belongs to another service by now", found.name);
+                    return Err(CloudError::new(ErrorKind::Conflict, message));
+                }
+                let LoadBalancer { cluster, uid, name, service, .. } = found;
+                self.delete_balancer(op, &LoadBalancerKey { cluster, uid, name, service }).await
             }
             ROUTE => {
                 let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
@@ -41,14 +43,18 @@ impl Inventory for MockProvider {
     }
 }
 
-fn owned_balancer(owned: OwnedLoadBalancer) -> OwnedObject {
-    let owner = match owned.load_balancer.service.split_once('/') {
+fn owned_balancer(balancer: LoadBalancer) -> OwnedObject {
+    let owner = owner(&balancer);
+    OwnedObject { kind: LOAD_BALANCER.into(), id: balancer.name.into(), owner, created: None }
+}
+
+fn owner(balancer: &LoadBalancer) -> Owner {
+    match balancer.service.split_once('/') {
         Some((namespace, name)) => {
-            Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(owned.uid.into()) }
+            Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(balancer.uid.as_str().into()) }
         }
         None => Owner::Cluster,
-    };
-    OwnedObject { kind: LOAD_BALANCER.into(), id: owned.load_balancer.name.into(), owner, created: None }
+    }
 }
 
 fn owned_route(owned: OwnedRoute) -> OwnedObject {

@@ -2,14 +2,14 @@
 
 mod instances;
 mod inventory;
-mod load_balancers;
+mod load_balancer;
 mod routes;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use ccm_core::{
-    k8s::{NodeView, well_known as wk},
+    k8s::{NodeFields, NodeView, well_known as wk},
     provider::{
         CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeClaim, Op, ProviderContext, Routes,
     },
@@ -21,8 +21,10 @@ use crate::{
         CloudApi, MockCloud, ProviderId,
         provider_id::{SCHEME, scheme_of},
     },
-    config::CloudConfig,
+    config::{CloudConfig, Features},
 };
+
+pub use load_balancer::annotations;
 
 /// The mock provider, with all four capabilities.
 #[derive(Clone)]
@@ -31,6 +33,31 @@ pub struct MockProvider {
     /// The cloud, unless it is in another process.
     cloud: Option<MockCloud>,
     region: Arc<str>,
+    settings: Arc<Settings>,
+}
+
+/// What the configuration says to the provider itself, wherever the cloud is.
+#[derive(Debug, Default)]
+struct Settings {
+    features: Features,
+    classes: Vec<Box<str>>,
+    /// Labels that node selectors may name beside the framework's; `*` for all.
+    selector_labels: Vec<String>,
+}
+
+impl Settings {
+    fn new(config: &CloudConfig) -> Self {
+        Self {
+            features: config.features.clone(),
+            classes: config.load_balancer_classes.iter().map(|class| class.as_str().into()).collect(),
+            selector_labels: config.node_selector_labels.clone(),
+        }
+    }
+
+    /// Tells whether node selectors may name the label although it is not the framework's.
+    fn selects_by(&self, label: &str) -> bool {
+        self.selector_labels.iter().any(|known| known == label || known == "*")
+    }
 }
 
 impl MockProvider {
@@ -42,7 +69,7 @@ impl MockProvider {
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
             let invalid = |error| CloudError::invalid_input("cloud config").with_source(error);
-            return Ok(Self::over(MockCloud::new(config).map_err(invalid)?));
+            return Ok(Self::over(MockCloud::new(config).map_err(invalid)?).with_config(config));
         };
         for key in config.ignored_keys() {
             tracing::warn!(key, "cloud config key has no effect because endpoint is set");
@@ -52,13 +79,22 @@ impl MockProvider {
             Some(region) => region.clone(),
             None => remote.region().await?,
         };
-        Ok(Self { api: Arc::new(remote), cloud: None, region: region.into() })
+        let settings = Arc::new(Settings::new(config));
+        Ok(Self { api: Arc::new(remote), cloud: None, region: region.into(), settings })
     }
 
-    /// Makes a provider for a cloud in this process.
+    /// Makes a provider for a cloud in this process, with every feature in its default.
     pub fn over(cloud: MockCloud) -> Self {
         let region = cloud.region().into();
-        Self { api: Arc::new(cloud.clone()), cloud: Some(cloud), region }
+        Self { api: Arc::new(cloud.clone()), cloud: Some(cloud), region, settings: Arc::default() }
+    }
+
+    /// Takes what the configuration says to the provider itself: `features`, `loadBalancerClasses` and
+    /// `nodeSelectorLabels`. What it says of the cloud has no effect here.
+    #[must_use]
+    pub fn with_config(mut self, config: &CloudConfig) -> Self {
+        self.settings = Arc::new(Settings::new(config));
+        self
     }
 
     /// Returns the cloud, unless it is in another process.
@@ -102,6 +138,16 @@ impl CloudProvider for MockProvider {
             }
         };
         if ours { NodeClaim::Ours } else { NodeClaim::Foreign }
+    }
+
+    /// The labels that node selectors may name.
+    fn node_fields(&self) -> NodeFields {
+        let labels = &self.settings.selector_labels;
+        NodeFields {
+            all_labels: labels.iter().any(|label| label == "*"),
+            labels: labels.iter().filter(|label| *label != "*").cloned().map(Cow::Owned).collect(),
+            ..NodeFields::default()
+        }
     }
 
     async fn start(&self, _: ProviderContext) -> Result<(), CloudError> {

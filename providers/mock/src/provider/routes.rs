@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_core::{
-    k8s::NodeView,
+    k8s::{NodeAddress, NodeView},
     provider::{CloudError, ErrorKind, Op, Route, RouteChange, Routes},
 };
 
@@ -13,14 +13,16 @@ use crate::cloud::{self, OwnedRoute, RouteBatch, RouteEdit};
 impl Routes for MockProvider {
     async fn list(&self, op: &Op, _: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
         let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
-        Ok(routes.into_iter().map(to_route).collect())
+        let addresses = self.settings.features.route_node_addresses;
+        Ok(routes.into_iter().map(|owned| to_route(owned, addresses)).collect())
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         if changes.is_empty() {
             return Vec::new();
         }
-        self.apply_edits(op, changes.iter().map(to_edit).collect()).await
+        let addresses = self.settings.features.route_node_addresses;
+        self.apply_edits(op, changes.iter().map(|change| to_edit(change, addresses)).collect()).await
     }
 }
 
@@ -47,27 +49,31 @@ impl MockProvider {
     }
 }
 
-fn to_route(owned: OwnedRoute) -> Route {
+fn to_route(owned: OwnedRoute, addresses: bool) -> Route {
     let route = owned.route;
+    let made_for = route.node_addresses.unwrap_or_default();
     Route {
         name: route.name.into(),
-        node: Some(route.node.into()),
-        node_addresses: None,
+        node: (!route.node.is_empty()).then(|| route.node.into()),
+        node_addresses: addresses.then(|| made_for.into_iter().map(NodeAddress::from).collect()),
         destination: route.destination,
         blackhole: route.blackhole,
     }
 }
 
-fn to_edit(change: &RouteChange) -> RouteEdit {
+fn to_edit(change: &RouteChange, addresses: bool) -> RouteEdit {
     match change {
-        RouteChange::Create { node, destination } => {
-            RouteEdit::Create { node: node.name.to_string(), destination: *destination }
-        }
+        RouteChange::Create { node, destination } => RouteEdit::Create {
+            node: node.name.to_string(),
+            destination: *destination,
+            node_addresses: addresses.then(|| node.addresses.iter().map(cloud::Address::from).collect()),
+        },
         RouteChange::Delete(route) => RouteEdit::Delete(cloud::Route {
             name: route.name.to_string(),
             node: route.node.as_deref().unwrap_or_default().to_owned(),
             destination: route.destination,
             blackhole: route.blackhole,
+            node_addresses: None,
         }),
     }
 }

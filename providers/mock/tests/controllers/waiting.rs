@@ -19,6 +19,7 @@ fn retry_after(seconds: f64, times: u64, node: Option<&str>) -> Fault {
         retry_after_seconds: Some(seconds),
         times: Some(times),
         object: node.map(str::to_owned),
+        ..FaultSpec::default()
     };
     Fault::new(spec).unwrap()
 }

@@ -303,7 +303,7 @@ pub(crate) fn instance_fault(error: FaultError, node: Option<&str>, times: Optio
         error: Some(error),
         times,
         object: node.map(str::to_owned),
-        retry_after_seconds: None,
+        ..FaultSpec::default()
     };
     Fault::new(spec).expect("fault of the test")
 }

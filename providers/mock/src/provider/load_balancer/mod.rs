@@ -1,0 +1,173 @@
+pub mod annotations;
+mod desired;
+mod plan;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::{LbIngress, LbStatus, ServiceView},
+    provider::{
+        Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Op,
+        PlannedChange, Progress, Remark, SourceRanges,
+    },
+};
+
+use self::{annotations::Options, plan::Action};
+use super::MockProvider;
+use crate::cloud::{BalancerState, Deletion, LoadBalancer, LoadBalancerKey, LoadBalancerSpec};
+
+/// `ipMode` of the addresses: packets reach the nodes with the balancer's address as destination.
+const IP_MODE: &str = "VIP";
+/// Shortest and longest wait between two looks at a balancer that is being made or deleted.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+
+#[async_trait]
+impl LoadBalancers for MockProvider {
+    /// Everything that the cloud can do, less what the configuration turns off.
+    fn supports(&self) -> LbSupport {
+        let features = &self.settings.features;
+        LbSupport {
+            source_ranges: features.source_ranges,
+            udp: features.udp,
+            sctp: features.sctp,
+            mixed_protocols: features.mixed_protocols,
+            dual_stack: features.dual_stack,
+            no_node_ports: features.no_node_ports,
+            load_balancer_ip: features.load_balancer_ip,
+            client_ip_affinity: features.client_ip_affinity,
+        }
+    }
+
+    fn classes(&self) -> Vec<Box<str>> {
+        self.settings.classes.clone()
+    }
+
+    fn takes_endpoints(&self) -> bool {
+        self.settings.features.endpoints
+    }
+
+    /// The digest is that of the settings as the cloud gets them, so that it changes when they do and else never.
+    fn interpret(&self, service: &ServiceView) -> Claim {
+        let options = Options::parse(service, &self.settings);
+        let sources = SourceRanges::of(service);
+        // What is wrong is replaced by something harmless, so that every other mistake is found too.
+        let blank = Options::parse(&ServiceView::named("", ""), &self.settings);
+        let settings = match options.as_ref().or(blank.as_ref()) {
+            Ok(options) => desired::settings(service, options, sources.as_ref().unwrap_or(&SourceRanges::Unset)),
+            Err(mistakes) => Err(mistakes.clone()),
+        };
+        match (options, sources, settings) {
+            (Ok(options), Ok(_), Ok(settings)) => {
+                let digest = Digest::of(&(&service.uid, &service.namespace, &service.name, settings));
+                Claim::Ours { backends: options.backends, digest }
+            }
+            (options, sources, settings) => {
+                let mistakes = [options.err(), sources.err(), settings.err()];
+                Claim::Refused(mistakes.into_iter().flatten().flatten().collect())
+            }
+        }
+    }
+
+    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
+        annotations::unknown(service)
+    }
+
+    /// Reads the balancer and sends what is missing: for one that is as it shall be, one read and no write. Nothing is
+    /// remembered between calls, so that both depths are the same, and a call that broke off anywhere is taken up by the
+    /// next. The status comes when the balancer carries traffic.
+    async fn ensure(&self, op: &Op, want: &LbSpec, _: Depth) -> LbOutcome {
+        match self.ensure_balancer(op, want).await {
+            Ok(balancer) => outcome(op, &balancer),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// One write, no read; the status stays as it is.
+    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
+        match self.set_members(op, want).await {
+            Ok(balancer) => LbOutcome { status: None, ..outcome(op, &balancer) },
+            Err(error) => error.into(),
+        }
+    }
+
+    /// One read; a write only for a balancer that is there and not being deleted yet.
+    async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
+        let key = desired::key(op.cluster_name(), &lb.uid, &lb.namespace, &lb.name);
+        self.delete_balancer(op, &key).await
+    }
+
+    fn stale_annotations(&self, _: &LbRef) -> Vec<Box<str>> {
+        vec![annotations::LOAD_BALANCER_ID.into()]
+    }
+
+    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        let want = desired::spec(want, &self.settings)?;
+        let seen = op.run(self.api.get_load_balancer(&want.key)).await?;
+        Ok(plan::plan(seen.as_ref(), &want).iter().map(|action| action.describe(&want)).collect())
+    }
+}
+
+impl MockProvider {
+    async fn ensure_balancer(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
+        let want = desired::spec(want, &self.settings)?;
+        let mut seen = op.run(self.api.get_load_balancer(&want.key)).await?;
+        for action in plan::plan(seen.as_ref(), &want) {
+            Self::check_write(op)?;
+            seen = Some(op.run(self.apply_action(&want, &action)).await?);
+        }
+        // A plan for nothing creates, and every action answers a balancer.
+        seen.ok_or_else(|| CloudError::transient(format!("load balancer {} was not answered", want.key.name)))
+    }
+
+    async fn apply_action(&self, want: &LoadBalancerSpec, action: &Action) -> Result<LoadBalancer, CloudError> {
+        match action {
+            Action::Create => self.api.create_load_balancer(want).await,
+            Action::Modify(settings, _) => self.api.modify_load_balancer(&want.key, settings).await,
+            Action::SetMembers(members, _) => self.api.update_load_balancer(&want.key, members).await,
+        }
+    }
+
+    async fn set_members(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
+        let key = desired::key_of(want);
+        Self::check_write(op)?;
+        op.run(self.api.update_load_balancer(&key, &desired::members(want))).await
+    }
+
+    /// Deletes a balancer of this owner; one that is not there is deleted.
+    pub(super) async fn delete_balancer(&self, op: &Op, key: &LoadBalancerKey) -> Result<Progress, CloudError> {
+        let underway = Progress::Pending { after: look_again(op), why: "load balancer is being deleted".into() };
+        match op.run(self.api.get_load_balancer(key)).await? {
+            None => return Ok(Progress::Done),
+            Some(balancer) if balancer.state == BalancerState::Deleting => return Ok(underway),
+            Some(_) => {}
+        }
+        Self::check_write(op)?;
+        match op.run(self.api.delete_load_balancer(key)).await {
+            Ok(Deletion::Gone) => Ok(Progress::Done),
+            Ok(Deletion::Underway) => Ok(underway),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Progress::Done),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn outcome(op: &Op, balancer: &LoadBalancer) -> LbOutcome {
+    match balancer.state {
+        BalancerState::Provisioning => LbOutcome::pending(look_again(op), "load balancer is being provisioned"),
+        BalancerState::Deleting => LbOutcome::pending(look_again(op), "the previous load balancer is being deleted"),
+        BalancerState::Active => {
+            let ingress = |ip| LbIngress { ip: Some(ip), ip_mode: Some(IP_MODE.into()), ..LbIngress::default() };
+            let status = LbStatus { ingress: balancer.addresses.iter().copied().map(ingress).collect() };
+            LbOutcome::done(status).with_annotation(annotations::LOAD_BALANCER_ID, &*balancer.id)
+        }
+    }
+}
+
+/// Waits as long as it was waited so far, which doubles the time between looks, within bounds.
+fn look_again(op: &Op) -> Duration {
+    op.pending_for().clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
+}
+
+#[cfg(test)]
+mod tests;

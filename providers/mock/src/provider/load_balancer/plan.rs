@@ -1,0 +1,77 @@
+//! What has to be done about a balancer. Pure.
+
+use ccm_core::provider::PlannedChange;
+
+use crate::cloud::{BalancerState, LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, Members, Operation};
+
+/// One request that changes the cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Create it, complete with members.
+    Create,
+    /// Change its settings; why, in words.
+    Modify(Box<LoadBalancerSettings>, String),
+    /// Replace its members; why, in words.
+    SetMembers(Members, String),
+}
+
+/// Compares what there is with what there shall be. Nothing is to be done while a previous balancer is being deleted:
+/// its name is not free yet.
+pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<Action> {
+    let Some(seen) = seen else { return vec![Action::Create] };
+    if seen.state == BalancerState::Deleting {
+        return Vec::new();
+    }
+    let mut actions = Vec::new();
+    if seen.settings != want.settings {
+        let why = differences(&seen.settings, &want.settings);
+        actions.push(Action::Modify(Box::new(want.settings.clone()), why));
+    }
+    if seen.members != want.members {
+        let why = format!("{} become {}", count(&seen.members), count(&want.members));
+        actions.push(Action::SetMembers(want.members.clone(), why));
+    }
+    actions
+}
+
+impl Action {
+    /// Says what would be done, for a dry run.
+    pub(super) fn describe(&self, want: &LoadBalancerSpec) -> PlannedChange {
+        let (operation, reason) = match self {
+            Self::Create => {
+                (Operation::CreateLoadBalancer, format!("service {} has no load balancer", want.key.service))
+            }
+            Self::Modify(_, why) => (Operation::ModifyLoadBalancer, why.clone()),
+            Self::SetMembers(_, why) => (Operation::UpdateLoadBalancer, why.clone()),
+        };
+        PlannedChange {
+            operation: operation.as_str().into(),
+            object: want.key.name.clone().into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+fn differences(seen: &LoadBalancerSettings, want: &LoadBalancerSettings) -> String {
+    let mut words = Vec::new();
+    let mut compare = |what: &str, differ: bool| {
+        if differ {
+            words.push(what.to_owned());
+        }
+    };
+    compare("listeners", seen.listeners != want.listeners);
+    compare("source ranges", seen.source_ranges != want.source_ranges);
+    compare("health check", seen.health_check_node_port != want.health_check_node_port);
+    compare("affinity", seen.affinity_seconds != want.affinity_seconds);
+    compare("families", seen.families != want.families);
+    compare("requested address", seen.requested_address != want.requested_address);
+    compare("scheme", seen.internal != want.internal);
+    format!("{} differ", words.join(", "))
+}
+
+fn count(members: &Members) -> String {
+    match members {
+        Members::Nodes(nodes) => format!("{} nodes", nodes.len()),
+        Members::Endpoints(endpoints) => format!("{} endpoints", endpoints.len()),
+    }
+}
