@@ -116,6 +116,8 @@ async fn bad_requests_name_the_field() {
         ("/v1/faults", r#"[{"operation":"list_routes","error":"transient","times":0}]"#, Some("[0].times")),
         ("/v1/faults", r#"[{"operation":"list_routes","error":"transient","times":-1}]"#, Some("[0].times")),
         ("/v1/faults", r#"[{"operation":"list_routes","error":"transient","match":"x"}]"#, Some("[0].match")),
+        ("/v1/faults", r#"[{"operation":"any","error":"not_found"}]"#, Some("[0].error")),
+        ("/v1/faults", r#"[{"operation":"any","error":"transient","forSeconds":-1}]"#, Some("[0].forSeconds")),
         (
             "/v1/faults",
             r#"[{"operation":"get_load_balancer","error":"throttled","retryAfterSeconds":-1}]"#,
@@ -144,6 +146,64 @@ async fn a_refused_list_of_faults_changes_nothing() {
     assert!(crate::cloud::CloudApi::list_routes(&server.cloud, "c").await.is_err());
     assert_eq!(server.send(Method::DELETE, "/v1/faults", "").await.0, 204);
     assert!(crate::cloud::CloudApi::list_routes(&server.cloud, "c").await.is_ok());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_load_balancer_is_shown_and_changed_by_hand() {
+    use crate::cloud::{
+        CloudApi, EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members,
+        NodeMember, Transport,
+    };
+    let server = Server::start("loadBalancerAddressPool: 192.0.2.0/28").await;
+    let key = LoadBalancerKey {
+        cluster: "c".to_owned(),
+        uid: "u".to_owned(),
+        name: "a1".to_owned(),
+        service: "default/web".to_owned(),
+    };
+    let settings = LoadBalancerSettings {
+        listeners: vec![Listener { protocol: Transport::Udp, port: 53, node_port: Some(30053) }],
+        source_ranges: vec!["10.0.0.0/8".parse().unwrap()],
+        families: vec![Family::V4],
+        ..LoadBalancerSettings::default()
+    };
+    let node = NodeMember { name: "n1".to_owned(), provider_id: Some("mock://r/n1".to_owned()) };
+    let members = Members::Nodes(vec![node]);
+    let spec = LoadBalancerSpec { key: key.clone(), settings, members, activation: None };
+    server.cloud.create_load_balancer(&spec).await.unwrap();
+    let shown = json!({
+        "id": "lb-00000001", "name": "a1", "cluster": "c", "uid": "u", "service": "default/web", "state": "active",
+        "ports": [53], "nodes": ["n1"], "address": "192.0.2.1", "addresses": ["192.0.2.1"],
+        "listeners": [{"protocol": "UDP", "port": 53, "nodePort": 30053}], "sourceRanges": ["10.0.0.0/8"],
+        "healthCheckNodePort": null, "affinitySeconds": null, "families": ["IPv4"], "requestedAddress": null,
+        "internal": false, "members": {"nodes": [{"name": "n1", "providerID": "mock://r/n1"}]}, "generation": 1,
+    });
+    assert_eq!(server.get("/v1/load-balancers").await, (200, json!([shown])));
+    assert_eq!(server.get("/v1/load-balancers/a1").await, (200, shown));
+    let (status, changed) =
+        server.send(Method::PUT, "/v1/load-balancers/a1", r#"{"nodes":["n3","n2"],"sourceRanges":[]}"#).await;
+    assert_eq!((status, &changed["nodes"], &changed["sourceRanges"]), (200, &json!(["n2", "n3"]), &json!([])));
+    assert_eq!(server.admin.load_balancer("a1").await.unwrap().unwrap(), server.cloud.load_balancers()[0]);
+    let edit = LoadBalancerEdit { uid: Some("v".to_owned()), ..Default::default() };
+    assert_eq!(server.admin.edit_load_balancer("a1", &edit).await.unwrap().unwrap().uid, "v");
+    assert_eq!(server.admin.edit_load_balancer("a2", &edit).await.unwrap(), None);
+    let (status, error) = server.send(Method::PUT, "/v1/load-balancers/a1", r#"{"state":"deleting"}"#).await;
+    assert_eq!((status, error["field"].as_str()), (400, Some("state")));
+    let (status, error) = server.send(Method::PUT, "/v1/load-balancers/a1", r#"{"address":"192.0.2.9"}"#).await;
+    assert_eq!((status, error["field"].as_str()), (400, Some("address")));
+    let member =
+        EndpointMember { address: "[2001:db8::1]:8080".parse().unwrap(), protocol: Transport::Tcp, listener: 80 };
+    let key = LoadBalancerKey { uid: "v".to_owned(), ..key };
+    server.cloud.update_load_balancer(&key, &Members::Endpoints(vec![member])).await.unwrap();
+    let members = json!({"endpoints": [{"address": "[2001:db8::1]:8080", "protocol": "TCP", "listener": 80}]});
+    let seen = server.get("/v1/load-balancers/a1").await.1;
+    assert_eq!((&seen["members"], &seen["nodes"]), (&members, &json!([])));
+    assert!(server.admin.remove_load_balancer("a1").await.unwrap());
+    assert!(!server.admin.remove_load_balancer("a1").await.unwrap());
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        assert_eq!(server.send(method, "/v1/load-balancers/a1", "{}").await.0, 404);
+    }
     server.stop().await;
 }
 

@@ -222,4 +222,8 @@ impl std::fmt::Debug for MockCloud {
 }
 
 #[cfg(test)]
+mod balancer_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trouble_tests;

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::*;
 
-fn cloud(config: &str) -> MockCloud {
+pub(super) fn cloud(config: &str) -> MockCloud {
     MockCloud::new(&CloudConfig::parse("test", config).unwrap()).unwrap()
 }
 
-fn by_name(node: &str) -> InstanceQuery {
+pub(super) fn by_name(node: &str) -> InstanceQuery {
     InstanceQuery { node: node.to_owned(), provider_id: None }
 }
 
@@ -22,11 +22,11 @@ fn by_id(node: &str, id: &str) -> InstanceQuery {
     InstanceQuery { node: node.to_owned(), provider_id: Some(id.to_owned()) }
 }
 
-fn fault(operation: Operation, error: FaultError) -> FaultSpec {
+pub(super) fn fault(operation: Operation, error: FaultError) -> FaultSpec {
     FaultSpec { operation: Some(operation), error: Some(error), ..FaultSpec::default() }
 }
 
-fn set_faults(cloud: &MockCloud, specs: Vec<FaultSpec>) {
+pub(super) fn set_faults(cloud: &MockCloud, specs: Vec<FaultSpec>) {
     cloud.set_faults(specs.into_iter().map(|spec| Fault::new(spec).unwrap()).collect());
 }
 
@@ -35,7 +35,7 @@ async fn describe(cloud: &MockCloud, query: InstanceQuery) -> Result<Option<Inst
     answers.remove(0).map_err(|error| error.kind())
 }
 
-fn balancer(cluster: &str, name: &str) -> LoadBalancerSpec {
+pub(super) fn balancer(cluster: &str, name: &str) -> LoadBalancerSpec {
     LoadBalancerSpec {
         key: key(cluster, name),
         settings: LoadBalancerSettings {
@@ -47,7 +47,7 @@ fn balancer(cluster: &str, name: &str) -> LoadBalancerSpec {
     }
 }
 
-fn key(cluster: &str, name: &str) -> LoadBalancerKey {
+pub(super) fn key(cluster: &str, name: &str) -> LoadBalancerKey {
     LoadBalancerKey {
         cluster: cluster.to_owned(),
         uid: format!("uid-{name}"),

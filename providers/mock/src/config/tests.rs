@@ -39,6 +39,35 @@ fn every_key_is_read() {
 }
 
 #[test]
+fn every_key_about_load_balancers_and_limits_is_read() {
+    let config = parse(
+        "rateLimits:\n  instances: {perSecond: 20, burst: 40}\n  routes: {perSecond: 2.5}\n\
+         loadBalancerIPv6AddressPool: 2001:db8::/64\nloadBalancerActivation: 30s\nloadBalancerDeletion: 1m\n\
+         loadBalancerQuota: 3\nloadBalancerClasses: [a.example/b]\nnodeSelectorLabels: [pool, '*']\n\
+         features: {dualStack: false, endpoints: true, routeNodeAddresses: true}\n",
+    )
+    .unwrap();
+    let burst = |limit: &Option<RateLimit>| limit.as_ref().map(RateLimit::burst);
+    let limits = &config.rate_limits;
+    assert_eq!(
+        (burst(&limits.instances), burst(&limits.routes), burst(&limits.load_balancers)),
+        (Some(40), Some(3), None)
+    );
+    let (v4, v6, default) = config.address_pools();
+    assert_eq!((v4.to_string(), v6.to_string(), default), ("198.18.0.0/15".into(), "2001:db8::/64".into(), Family::V4));
+    assert_eq!(config.load_balancer_activation, Duration::from_secs(30));
+    assert_eq!(config.load_balancer_deletion, Duration::from_secs(60));
+    assert_eq!(
+        (config.load_balancer_quota, &*config.load_balancer_classes),
+        (Some(3), &["a.example/b".to_owned()][..])
+    );
+    assert_eq!(config.node_selector_labels, ["pool", "*"]);
+    let features = Features { dual_stack: false, endpoints: true, route_node_addresses: true, ..Features::default() };
+    assert_eq!(config.features, features);
+    assert!(Features::default().dual_stack && !Features::default().endpoints);
+}
+
+#[test]
 fn mistakes_name_file_line_and_key() {
     let cases = [
         ("region: eu\nautoProvison: true\n", 2, "autoProvison", "unknown field"),
@@ -56,6 +85,22 @@ fn mistakes_name_file_line_and_key() {
         ("instances:\n- name: n1\n- name: n1\n", 1, "instances[1].name", "twice"),
         ("instances:\n- name: n1\n  providerID: aws:///i-1\n", 1, "instances[0].providerID", "mock://"),
         ("instances:\n- name: n1\n  addresses:\n  - {type: Internal, address: x}\n", 4, "type", "unknown node address"),
+        ("loadBalancerIPv6AddressPool: 10.0.0.0/8\n", 1, "loadBalancerIPv6AddressPool", "no IPv6 network"),
+        (
+            "loadBalancerAddressPool: 2001:db8::/64\nloadBalancerIPv6AddressPool: 2001:db8:1::/64\n",
+            2,
+            "loadBalancerIPv6AddressPool",
+            "IPv6 network already",
+        ),
+        ("rateLimits:\n  volumes: {perSecond: 1}\n", 2, "volumes", "unknown field"),
+        ("rateLimits:\n  routes: {burst: 1}\n", 2, "burst", "missing field `perSecond`"),
+        ("rateLimits: {routes: {perSecond: 0}}\n", 1, "rateLimits.routes.perSecond", "more than 0"),
+        ("rateLimits: {instances: {perSecond: .inf}}\n", 1, "rateLimits.instances.perSecond", "more than 0"),
+        ("rateLimits: {loadBalancers: {perSecond: 1, burst: 0}}\n", 1, "rateLimits.loadBalancers.burst", "at least 1"),
+        ("loadBalancerActivation: soon\n", 1, "loadBalancerActivation", "invalid duration"),
+        ("loadBalancerQuota: -1\n", 1, "loadBalancerQuota", ""),
+        ("loadBalancerClasses: ['']\n", 1, "loadBalancerClasses", "empty"),
+        ("features: {teleport: true}\n", 1, "teleport", "unknown field"),
         ("zones: one\n", 1, "zones", "sequence"),
         ("region: eu\nregion: us\n", 2, "region", "duplicate"),
     ];
@@ -84,6 +129,14 @@ fn keys_of_a_cloud_elsewhere_are_ignored_by_name() {
     assert_eq!(config.ignored_keys(), ["autoProvision", "latency"]);
     assert_eq!(config.endpoint.unwrap().to_string(), "127.0.0.1:1");
     assert!(parse("autoProvision: true").unwrap().ignored_keys().is_empty());
+    let all = "endpoint: :1\nrateLimits: {routes: {perSecond: 1}}\nloadBalancerIPv6AddressPool: ::/0\n\
+               loadBalancerActivation: 1s\nloadBalancerDeletion: 1s\nloadBalancerQuota: 1\n";
+    assert_eq!(parse(all).unwrap().ignored_keys().len(), 5);
+    let provider = "endpoint: :1\nfeatures: {udp: false}\nloadBalancerClasses: [a]\nnodeSelectorLabels: [b]\n";
+    assert!(
+        parse(provider).unwrap().ignored_keys().is_empty(),
+        "what concerns the provider counts with an endpoint too"
+    );
 }
 
 #[test]

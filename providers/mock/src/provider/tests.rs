@@ -1,7 +1,7 @@
 use std::{num::NonZeroU16, time::Duration};
 
 use ccm_core::{
-    k8s::{LbStatus, Protocol, ServicePort, ServiceView},
+    k8s::{AddressType, LbStatus, NodeAddress, Protocol, ServicePort, ServiceView},
     provider::{
         BackendSet, Claim, Depth, ErrorKind, LbRef, LbSpec, Need, NodeQuery, Owner, Power, Presence, Progress,
         RouteChange, SourceRanges,
@@ -293,6 +293,38 @@ async fn routes_and_the_inventory_know_what_is_owned_in_both_forms() {
         assert!(cloud.routes().is_empty());
     }
     both.stop().await;
+}
+
+#[tokio::test]
+async fn routes_show_what_the_framework_must_know_in_both_forms() {
+    for (config, compares) in [("autoProvision: true", false), ("{features: {routeNodeAddresses: true}}", true)] {
+        let parsed = CloudConfig::parse("test", config).unwrap();
+        let both = Both::start("autoProvision: true").await;
+        for (cloud, provider) in &both.providers {
+            let provider = provider.clone().with_config(&parsed);
+            let routes = provider.routes().unwrap();
+            let address = NodeAddress::new(AddressType::InternalIp, "10.1.2.3");
+            let node = Arc::new(NodeView { addresses: [address.clone()].into(), ..NodeView::named("n1") });
+            let create = |destination: &str| RouteChange::Create {
+                node: node.clone(),
+                destination: destination.parse().unwrap(),
+            };
+            let answers = routes.apply(&op(), &[create("10.0.1.0/24"), create("2001:db8:1::/64")]).await;
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+            assert_eq!(cloud.calls().create_route, 2);
+            cloud.delete_instance("n1");
+            let listed = routes.list(&op(), &[]).await.unwrap();
+            assert_eq!(listed.len(), 2);
+            for route in &listed {
+                assert_eq!((route.node.as_deref(), route.blackhole), (Some("n1"), true));
+                assert_eq!(route.node_addresses, compares.then(|| vec![address.clone()]));
+            }
+            let deletes: Vec<_> = listed.into_iter().map(RouteChange::Delete).collect();
+            assert!(routes.apply(&op(), &deletes).await.iter().all(Result::is_ok));
+            assert_eq!(routes.list(&op(), &[]).await.unwrap(), []);
+        }
+        both.stop().await;
+    }
 }
 
 #[tokio::test]

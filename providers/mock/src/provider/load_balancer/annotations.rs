@@ -41,11 +41,9 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads the annotations of a Service.
-    ///
-    /// # Errors
-    /// Every mistake, with key and value.
-    pub(super) fn parse(service: &ServiceView, settings: &Settings) -> Result<Self, Vec<InvalidInput>> {
+    /// Reads the annotations of a Service: what they say, and every mistake with key and value. What is wrong is replaced
+    /// by something harmless, so that whatever else is wrong can be found too.
+    pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<InvalidInput>) {
         let mut mistakes = Vec::new();
         let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
         let mut wrong = |key: &str, why: &str| {
@@ -87,13 +85,13 @@ impl Options {
         let backends = match selector {
             Some(Err(why)) => {
                 wrong(NODE_SELECTOR, &why);
-                Backends::Endpoints
+                Backends::Nodes(Vec::new())
             }
             _ if endpoints => Backends::Endpoints,
             Some(Ok(requirements)) => Backends::Nodes(requirements),
             None => Backends::Nodes(Vec::new()),
         };
-        if mistakes.is_empty() { Ok(Self { backends, internal, activation }) } else { Err(mistakes) }
+        (Self { backends, internal, activation }, mistakes)
     }
 }
 

@@ -105,7 +105,10 @@ pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpe
     if service.uid.is_empty() {
         return Err(invalid(vec![InvalidInput::new("metadata.uid", "is empty")]));
     }
-    let options = Options::parse(service, provider).map_err(invalid)?;
+    let (options, mistakes) = Options::parse(service, provider);
+    if !mistakes.is_empty() {
+        return Err(invalid(mistakes));
+    }
     let settings = settings(service, &options, &want.sources).map_err(invalid)?;
     Ok(LoadBalancerSpec { key: key_of(want), settings, members: members(want), activation: options.activation })
 }

@@ -49,22 +49,19 @@ impl LoadBalancers for MockProvider {
 
     /// The digest is that of the settings as the cloud gets them, so that it changes when they do and else never.
     fn interpret(&self, service: &ServiceView) -> Claim {
-        let options = Options::parse(service, &self.settings);
-        let sources = SourceRanges::of(service);
-        // What is wrong is replaced by something harmless, so that every other mistake is found too.
-        let blank = Options::parse(&ServiceView::named("", ""), &self.settings);
-        let settings = match options.as_ref().or(blank.as_ref()) {
-            Ok(options) => desired::settings(service, options, sources.as_ref().unwrap_or(&SourceRanges::Unset)),
-            Err(mistakes) => Err(mistakes.clone()),
-        };
-        match (options, sources, settings) {
-            (Ok(options), Ok(_), Ok(settings)) => {
+        let (options, mut mistakes) = Options::parse(service, &self.settings);
+        let sources = SourceRanges::of(service).unwrap_or_else(|wrong| {
+            mistakes.extend(wrong);
+            SourceRanges::Unset
+        });
+        match desired::settings(service, &options, &sources) {
+            Ok(settings) if mistakes.is_empty() => {
                 let digest = Digest::of(&(&service.uid, &service.namespace, &service.name, settings));
                 Claim::Ours { backends: options.backends, digest }
             }
-            (options, sources, settings) => {
-                let mistakes = [options.err(), sources.err(), settings.err()];
-                Claim::Refused(mistakes.into_iter().flatten().flatten().collect())
+            settings => {
+                mistakes.extend(settings.err().into_iter().flatten());
+                Claim::Refused(mistakes)
             }
         }
     }
@@ -169,5 +166,7 @@ fn look_again(op: &Op) -> Duration {
     op.pending_for().clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
 }
 
+#[cfg(test)]
+mod cloud_tests;
 #[cfg(test)]
 mod tests;
