@@ -221,9 +221,8 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         ServiceLb,
         Int(|c| &mut c.raw.concurrent_service_syncs),
         "1",
-        "Services handled at the same time.",
-    )
-    .planned(),
+        "Services handled at the same time; 1 stands for no wish, which is 8.",
+    ),
     Flag::new(
         "node-status-update-frequency",
         Misc,

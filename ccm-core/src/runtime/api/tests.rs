@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    k8s::NodeFields,
+    k8s::{NodeFields, ServiceFields, well_known as wk},
     runtime::{
         gate::WriteGate,
         reflector::tests::server::{Behaviour, Server, failure},
@@ -72,6 +72,7 @@ async fn a_closed_gate_lets_nothing_but_reads_out() {
     let attempts = [
         client.patch_node("a", Subresource::Status, &labels("1")).await.map(|_| ()),
         client.delete_node("a", "u1", "1").await,
+        client.patch_service_status("shop", "web", &labels("1")).await.map(|_| ()),
         client.create("/api/v1/namespaces/default/events", &json!({})).await.map(|_| ()),
         client.send(ApiRequest::update("/api/v1/nodes/a", &json!({})).unwrap()).await.map(|_| ()),
     ];
@@ -82,6 +83,88 @@ async fn a_closed_gate_lets_nothing_but_reads_out() {
     client.get_node("a", &NodeFields::default()).await.unwrap();
     keeper.open_until(Instant::now() + Duration::from_secs(1));
     client.patch_node("a", Subresource::None, &labels("1")).await.unwrap();
+}
+
+fn web() -> serde_json::Value {
+    json!({
+        "kind": "Service", "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u1", "finalizers": ["x", wk::FINALIZER_LOAD_BALANCER]},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_read_and_its_status_patched() {
+    for protobuf in [false, true] {
+        let server = Server::new(Behaviour { protobuf, ..Behaviour::default() });
+        server.put_object(web());
+        let client = server.client();
+        let fields = ServiceFields::default();
+        let service = client.get_service("shop", "web", &fields).await.unwrap();
+        assert_eq!((service.key().as_str(), service.ports.len(), service.has_finalizer()), ("shop/web", 1, true));
+
+        let patched = client.patch_service_status("shop", "web", &test_uid("u1")).await.unwrap();
+        assert_eq!(patched.finalizers, ["x", wk::FINALIZER_LOAD_BALANCER]);
+        assert_ne!(patched.resource_version, *service.resource_version);
+        let error = client.patch_service_status("shop", "web", &test_uid("u2")).await.unwrap_err();
+        assert_eq!(*error.kind(), ApiErrorKind::TestFailed);
+        assert_eq!(error.target().to_string(), "patch services/status shop/web");
+        let log = server.requests();
+        let patch =
+            "PATCH /api/v1/namespaces/shop/services/web/status [test/v0] application/json;as=PartialObjectMetadata";
+        assert!(log[1].starts_with(patch), "{log:?}");
+
+        server.delete("shop/web");
+        let error = client.get_service("shop", "web", &fields).await.unwrap_err();
+        assert!(error.is_not_found() && error.target().to_string() == "get services shop/web", "{error}");
+        assert!(client.patch_service_status("shop", "web", &test_uid("u1")).await.unwrap_err().is_not_found());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_cannot_be_read_is_an_error_that_says_why() {
+    let server = Server::new(Behaviour::default());
+    let mut web = web();
+    web["spec"]["ports"][0]["protocol"] = json!("QUIC");
+    server.put_object(web);
+    let error = server.client().get_service("shop", "web", &ServiceFields::default()).await.unwrap_err();
+    let want = "cannot get services shop/web: cannot read the answer: services \"shop/web\" has an unusable \
+                spec.ports.protocol \"QUIC\"";
+    assert_eq!(crate::error::chain(&error), want);
+}
+
+fn nodes(behaviour: Behaviour, count: usize) -> Server {
+    let server = Server::new(behaviour);
+    for i in 0..count {
+        server.put(&format!("n{i:04}"), "u1", "");
+    }
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_listed_page_by_page() {
+    for protobuf in [false, true] {
+        let server = nodes(Behaviour { protobuf, ..Behaviour::default() }, 1001);
+        let nodes = server.client().list_nodes(&NodeFields::default()).await.unwrap();
+        let names: std::collections::BTreeSet<_> = nodes.iter().map(|node| node.name.clone()).collect();
+        assert_eq!((nodes.len(), names.len()), (1001, 1001));
+        let requests = server.requests();
+        assert_eq!(requests.len(), 3);
+        assert!(!requests.iter().any(|r| r.contains("resourceVersion")), "from a cache: {requests:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_list_is_no_list() {
+    for protobuf in [false, true] {
+        let server = nodes(Behaviour { protobuf, write_between_pages: true, ..Behaviour::default() }, 501);
+        let error = server.client().list_nodes(&NodeFields::default()).await.unwrap_err();
+        assert_eq!(*error.kind(), ApiErrorKind::Gone, "the second page expired: {error}");
+    }
+    let server = nodes(Behaviour::default(), 501);
+    server.put_object(json!({"metadata": {"name": "zz"}, "spec": {"taints": "none"}}));
+    let error = server.client().list_nodes(&NodeFields::default()).await.unwrap_err();
+    let text = crate::error::chain(&error);
+    assert!(text.starts_with("cannot list nodes: cannot read the answer: malformed JSON of nodes \"zz\""), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::k8s::{NodeFields, NodeView};
+use crate::k8s::{NodeFields, NodeView, ServiceFields, ServiceView, well_known as wk};
 
 fn node(name: &str, uid: &str, version: &str) -> NodeView {
     NodeView { uid: uid.into(), resource_version: version.into(), ..NodeView::named(name) }
@@ -88,6 +88,71 @@ fn a_handler_that_comes_late_gets_what_is_there() {
     cache.apply(node("b", "1", "2"));
     assert_eq!(*late.lock(), ["+a/1@1", "+b/1@2"]);
     assert_eq!(*early.lock(), *late.lock());
+}
+
+fn service(name: &str, uid: &str, version: &str, is_load_balancer: bool) -> ServiceView {
+    let base = ServiceView::named("shop", name);
+    ServiceView { uid: uid.into(), resource_version: version.into(), is_load_balancer, ..base }
+}
+
+fn services() -> (Cache<ServiceView>, Arc<Mutex<Vec<String>>>) {
+    let cache = Cache::<ServiceView>::new(ServiceFields::default());
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = log.clone();
+    cache.on_change(move |change| {
+        let (kind, service) = match change {
+            Change::Added(new) => ("+", new),
+            Change::Updated { new, .. } => ("~", new),
+            Change::Deleted(old) => ("-", old),
+        };
+        assert!(service.is_relevant(), "{kind}{}", service.name);
+        sink.lock().push(format!("{kind}{}/{}@{}", service.name, service.uid, service.resource_version));
+    });
+    (cache, log)
+}
+
+#[test]
+fn what_is_not_relevant_is_not_held() {
+    let (cache, log) = services();
+    cache.apply(service("a", "1", "1", false));
+    cache.replace(listed([service("a", "1", "1", false), service("b", "1", "2", false)]));
+    assert!(cache.is_empty() && cache.is_synced() && log.lock().is_empty());
+}
+
+#[test]
+fn what_ceases_to_be_relevant_is_deleted_as_it_was() {
+    let (cache, log) = services();
+    cache.apply(service("a", "1", "1", true));
+    cache.apply(service("a", "1", "2", false));
+    cache.apply(service("a", "1", "3", false));
+    cache.apply(service("a", "1", "4", true));
+    cache.replace(listed([service("a", "1", "5", false)]));
+    let finalized =
+        ServiceView { finalizers: Box::new([wk::FINALIZER_LOAD_BALANCER.into()]), ..service("a", "1", "6", false) };
+    cache.apply(finalized);
+    // Another object of the name: the one that is known is gone all the same.
+    cache.apply(service("a", "2", "7", false));
+    assert_eq!(*log.lock(), ["+a/1@1", "-a/1@1", "+a/1@4", "-a/1@4", "+a/1@6", "-a/1@6"]);
+}
+
+#[test]
+fn the_last_word_in_a_list_counts() {
+    let (cache, log) = services();
+    cache.replace(listed(["a", "b", "c", "d"].map(|name| service(name, "1", "1", true))));
+    log.lock().clear();
+    let mut list = Listed::new();
+    list.apply(service("a", "1", "2", true));
+    list.apply(service("a", "1", "3", false));
+    list.unreadable("shop/b".to_owned());
+    list.apply(service("b", "1", "4", false));
+    list.unreadable("shop/c".to_owned());
+    list.remove("shop/c");
+    list.unreadable("shop/d".to_owned());
+    list.apply(service("d", "1", "5", true));
+    cache.replace(list);
+    let mut seen = log.lock().clone();
+    seen.sort();
+    assert_eq!(seen, ["-a/1@1", "-b/1@1", "-c/1@1", "~d/1@5"]);
 }
 
 #[tokio::test(start_paused = true)]

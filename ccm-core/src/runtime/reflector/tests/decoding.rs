@@ -13,7 +13,7 @@ use crate::{
     runtime::{
         api::Encoding,
         reflector::{
-            Decoder,
+            Decoder, Watched,
             frames::{Event, Frames},
         },
     },
@@ -129,7 +129,7 @@ fn one_unreadable_item_does_not_spoil_a_page() {
     assert_eq!(page.malformed[0].key.as_deref(), Some("b"));
 }
 
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "[a-z./-]{1,12}", any::<String>()]
 }
 
@@ -171,8 +171,7 @@ prop_compose! {
 }
 
 /// Feeds bytes to every reader that sees bytes of the network.
-fn read_everything(bytes: &[u8]) {
-    let decoder = decoder();
+pub(super) fn read_everything<T: Watched>(decoder: &Decoder<T>, bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     let enveloped: Bytes = [b"k8s\0", bytes].concat().into();
     for (encoding, body) in [(Encoding::Json, &body), (Encoding::Protobuf, &body), (Encoding::Protobuf, &enveloped)] {
@@ -217,7 +216,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        read_everything(&bytes);
+        read_everything(&decoder(), &bytes);
     }
 
     #[test]
@@ -227,6 +226,6 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        read_everything(&bytes);
+        read_everything(&decoder(), &bytes);
     }
 }

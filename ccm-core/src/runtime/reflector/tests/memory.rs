@@ -1,12 +1,19 @@
-//! What a cached node costs.
+//! What a cached object costs.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 
 use crate::{
-    k8s::{NodeFields, NodeView, TaintEffect, well_known as wk},
-    runtime::{api::Encoding, reflector::Decoder},
+    k8s::{NodeFields, NodeView, ServiceFields, ServiceView, TaintEffect, well_known as wk},
+    runtime::{
+        api::Encoding,
+        cache::{Cache, Listed},
+        reflector::{Decoder, Watched},
+    },
 };
 
 /// Counts bytes, each shared string once.
@@ -49,6 +56,52 @@ impl DeepSize {
                     self.heap(text.len() + 2 * size_of::<usize>());
                 }
             }
+        }
+    }
+
+    /// One leaf of a B-tree, which has room for eleven entries, two lengths and a parent.
+    fn tree(&mut self, tree: &BTreeMap<Arc<str>, Arc<str>>) {
+        assert!(tree.len() <= 11, "more than one leaf");
+        if !tree.is_empty() {
+            self.heap(11 * size_of::<(Arc<str>, Arc<str>)>() + 2 * size_of::<usize>());
+        }
+        for (key, value) in tree {
+            self.shared(key);
+            self.shared(value);
+        }
+    }
+
+    fn service(&mut self, service: &ServiceView) {
+        self.heap(size_of::<ServiceView>() + 2 * size_of::<usize>());
+        self.table(1, size_of::<(Arc<str>, Arc<ServiceView>)>());
+        self.shared(&Watched::key(service));
+        self.shared(&service.namespace);
+        self.shared(&service.name);
+        self.heap(service.uid.len());
+        self.heap(service.resource_version.len());
+        self.tree(&service.labels);
+        self.tree(&service.annotations);
+        self.heap(size_of_val(&*service.finalizers));
+        service.finalizers.iter().for_each(|f| self.shared(f));
+        service.class.iter().for_each(|class| self.shared(class));
+        self.heap(size_of_val(&*service.ports));
+        for port in &service.ports {
+            self.shared(&port.name);
+            self.shared(&port.target_port);
+            port.app_protocol.iter().for_each(|p| self.shared(p));
+        }
+        for list in [&service.external_ips, &service.source_ranges] {
+            self.heap(size_of_val(&**list));
+            list.iter().for_each(|text| self.heap(text.len()));
+        }
+        self.heap(service.load_balancer_ip.as_ref().map_or(0, |ip| ip.len()));
+        self.heap(size_of_val(&*service.ip_families));
+        service.ip_family_policy.iter().for_each(|policy| self.shared(policy));
+        self.heap(service.status.ingress.capacity() * size_of::<crate::k8s::LbIngress>());
+        for ingress in &service.status.ingress {
+            assert!(ingress.ports.capacity() == 0, "not counted");
+            self.heap(ingress.hostname.as_ref().map_or(0, |name| name.len()));
+            self.heap(ingress.ip_mode.as_ref().map_or(0, |mode| mode.len()));
         }
     }
 
@@ -172,4 +225,74 @@ fn a_node_with_every_address_type_stays_near_it() {
     });
     assert!(each <= 1200, "{each} bytes a node");
     assert!(allocated <= 1400, "{allocated} bytes a node with the allocator's share");
+}
+
+/// A Service as a chart installs it and kubectl applies it: 6 labels, 6 annotations and kubectl's own, 2 ports.
+fn applied_service(i: usize, kind: &str) -> Value {
+    let name = format!("shop-frontend-{i:04}");
+    let own =
+        json!({"f:metadata": {"f:annotations": {"f:a": {}, "f:b": {}}, "f:labels": {}}, "f:spec": {"f:ports": {}}});
+    let ports = json!([
+        {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080, "nodePort": 30_000 + i},
+        {"name": "https", "protocol": "TCP", "port": 443, "targetPort": "https", "nodePort": 31_000 + i},
+    ]);
+    json!({
+        "metadata": {
+            "namespace": format!("team-{}", i % 20), "name": name, "uid": format!("01234567-89ab-cdef-0123-{i:012}"),
+            "resourceVersion": format!("{}", 100_000 + i), "creationTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": if kind == "LoadBalancer" { json!([wk::FINALIZER_LOAD_BALANCER]) } else { Value::Null },
+            "labels": {"app.kubernetes.io/name": "frontend", "app.kubernetes.io/instance": name,
+                       "app.kubernetes.io/version": "1.2.3", "app.kubernetes.io/component": "web",
+                       "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "frontend-4.5.6"},
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": json!({"spec": {"ports": ports}, "more": own}).to_string(),
+                "service.beta.kubernetes.io/aws-load-balancer-type": "external",
+                "service.beta.kubernetes.io/aws-load-balancer-scheme": "internet-facing",
+                "service.beta.kubernetes.io/aws-load-balancer-ssl-cert": format!("arn:aws:acm:eu-central-1:123456789012:certificate/{i:036}"),
+                "service.beta.kubernetes.io/aws-load-balancer-ssl-ports": "443",
+                "meta.helm.sh/release-name": name,
+                "meta.helm.sh/release-namespace": format!("team-{}", i % 20),
+            },
+            "managedFields": (0..4).map(|m| json!({"manager": format!("m{m}"), "operation": "Update", "fieldsV1": own})).collect::<Vec<_>>(),
+        },
+        "spec": {"type": kind, "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"], "selector": {"app.kubernetes.io/name": "frontend"},
+                 "ports": ports, "sessionAffinity": "None", "externalTrafficPolicy": "Cluster", "internalTrafficPolicy": "Cluster",
+                 "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "allocateLoadBalancerNodePorts": true},
+        "status": {"loadBalancer": {"ingress": [{"hostname": format!("{name}-0123456789abcdef.elb.eu-central-1.example.com")}]}},
+    })
+}
+
+const SERVICES: usize = 500;
+
+#[test]
+fn a_load_balancer_takes_at_most_two_kibibytes() {
+    let decoder = Decoder::<ServiceView>::new(ServiceFields::default());
+    let decode = |i| {
+        let json = applied_service(i, "LoadBalancer").to_string();
+        assert!((2_400..5_000).contains(&json.len()), "not as applied: {}", json.len());
+        decoder.object(Encoding::Json, &json.into()).unwrap()
+    };
+    let services: Vec<_> = (0..SERVICES).map(decode).collect();
+    assert!(services.iter().all(|s| s.ports.len() == 2 && s.annotations.len() == 6));
+    let mut size = DeepSize::default();
+    for service in &services {
+        size.service(service);
+    }
+    size.table(decoder.interner.len(), size_of::<Arc<str>>());
+    let (each, allocated) = (size.bytes / SERVICES, size.allocated / SERVICES);
+    assert!(each <= 2048, "{each} bytes a service");
+    assert!(each > 1500, "{each} bytes a service: does this still measure?");
+    assert!(allocated <= 2400, "{allocated} bytes a service with the allocator's share");
+}
+
+#[test]
+fn services_of_other_types_take_nothing() {
+    let cache = Cache::<ServiceView>::new(ServiceFields::default());
+    let mut list = Listed::new();
+    for i in 0..SERVICES {
+        let json = applied_service(i, ["ClusterIP", "NodePort", "ExternalName"][i % 3]).to_string();
+        list.apply(cache.decoder().object(Encoding::Json, &json.into()).unwrap());
+    }
+    cache.replace(list);
+    assert!(cache.is_empty() && cache.decoder().interner.is_empty());
 }

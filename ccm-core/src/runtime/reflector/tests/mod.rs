@@ -2,4 +2,7 @@ mod decoding;
 mod follow;
 mod memory;
 mod proto;
+mod relevance;
 pub(crate) mod server;
+mod services;
+mod slices;

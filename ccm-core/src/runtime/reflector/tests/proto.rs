@@ -1,24 +1,43 @@
 //! Encodes objects to protobuf from their JSON, through the narrow messages.
 
 use prost::Message;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::runtime::reflector::wire::{
-    EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto, NodeSpecProto,
-    NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension, StatusProto, TaintProto, TimeProto, Unknown,
-    WatchEventProto,
+use crate::runtime::reflector::{
+    endpoint_slice::EndpointSliceWire,
+    service::ServiceWire,
+    wire::{
+        EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto, NodeSpecProto,
+        NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension, StatusProto, TaintProto, TimeProto,
+        Unknown, WatchEventProto,
+    },
 };
 
 /// An object, list or Status in its envelope.
 pub(crate) fn envelope(object: &Value) -> Vec<u8> {
     let raw = match object["kind"].as_str() {
         Some("Status") => status(object).encode_to_vec(),
-        Some("NodeList") => list(object).encode_to_vec(),
-        _ => node(object).encode_to_vec(),
+        Some(kind) if kind.ends_with("List") => list(object).encode_to_vec(),
+        _ => bare(object),
     };
+    enveloped(raw)
+}
+
+/// Bytes in an envelope.
+pub(crate) fn enveloped(raw: Vec<u8>) -> Vec<u8> {
     let mut bytes = b"k8s\0".to_vec();
     bytes.extend(Unknown { raw: raw.into() }.encode_to_vec());
     bytes
+}
+
+/// An object outside its envelope; a Node unless it says otherwise.
+pub(crate) fn bare(object: &Value) -> Vec<u8> {
+    match object["kind"].as_str() {
+        Some("Service") => ServiceWire::deserialize(object).unwrap().encode_to_vec(),
+        Some("EndpointSlice") => EndpointSliceWire::deserialize(object).unwrap().encode_to_vec(),
+        _ => node(object).encode_to_vec(),
+    }
 }
 
 /// A length-prefixed watch event.
@@ -76,7 +95,7 @@ fn list(object: &Value) -> ListProto {
             resource_version: text(&object["metadata"]["resourceVersion"]),
             r#continue: text(&object["metadata"]["continue"]),
         }),
-        items: each(&object["items"], |item| node(item).encode_to_vec().into()),
+        items: each(&object["items"], |item| bare(item).into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A small API server for nodes: it keeps objects and their history, lists, and watches, in JSON or protobuf.
+//! A small API server for one kind of object: it keeps objects and their history, lists, and watches, in JSON or protobuf.
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -115,14 +115,13 @@ impl Server {
         let mut store = self.0.lock();
         store.version += 1;
         object["metadata"]["resourceVersion"] = json!(store.version.to_string());
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let known = store.objects.insert(name, object.clone()).is_some();
+        let known = store.objects.insert(key(&object), object.clone()).is_some();
         store.publish(if known { "MODIFIED" } else { "ADDED" }, &object);
     }
 
-    pub(crate) fn delete(&self, name: &str) {
+    pub(crate) fn delete(&self, key: &str) {
         let mut store = self.0.lock();
-        if let Some(mut object) = store.objects.remove(name) {
+        if let Some(mut object) = store.objects.remove(key) {
             store.version += 1;
             object["metadata"]["resourceVersion"] = json!(store.version.to_string());
             store.publish("DELETED", &object);
@@ -221,17 +220,15 @@ impl Server {
         }
         let query: BTreeMap<String, String> =
             parts.uri.query().unwrap_or_default().split('&').filter_map(|q| q.split_once('=')).map(own).collect();
-        let name = parts.uri.path().strip_prefix("/api/v1/nodes").unwrap_or_default().trim_start_matches('/');
-        let name = name.trim_end_matches("/status");
-        if parts.method == Method::GET && name.is_empty() {
+        let Some(key) = key_in(parts.uri.path()) else {
             return if query.contains_key("watch") { self.watch(&query) } else { self.list(&query) };
-        }
+        };
         let body = body.collect().await.unwrap().to_bytes();
         let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        self.single(&parts.method, name, kind, &body)
+        self.single(&parts.method, &key, kind, &body)
     }
 
-    /// Requests about one node.
+    /// Requests about one object.
     fn single(&self, method: &Method, name: &str, kind: &str, body: &[u8]) -> Answer {
         let (found, protobuf) = {
             let store = self.0.lock();
@@ -283,7 +280,7 @@ impl Server {
         let mut store = self.0.lock();
         let protobuf = store.behaviour.protobuf;
         let (version, after) = match query.get("continue").and_then(|t| t.split_once('.')) {
-            Some((version, after)) => (version.parse().unwrap_or(0), after.to_owned()),
+            Some((version, after)) => (version.parse().unwrap_or(0), after.replace('_', "/")),
             None => (store.version, String::new()),
         };
         if version < store.compacted {
@@ -293,14 +290,15 @@ impl Server {
         let mut rest = store.objects.iter().filter(|(name, _)| **name > after);
         let items: Vec<Value> = rest.by_ref().take(limit).map(|(_, o)| o.clone()).collect();
         let token = match (rest.next(), items.last()) {
-            (Some(_), Some(last)) => format!("{version}.{}", last["metadata"]["name"].as_str().unwrap_or_default()),
+            (Some(_), Some(last)) => format!("{version}.{}", key(last).replace('/', "_")),
             _ => String::new(),
         };
         if store.behaviour.write_between_pages && !token.is_empty() {
             store.version += 1;
             store.compacted = store.version;
         }
-        let list = json!({"kind": "NodeList", "apiVersion": "v1", "items": items,
+        let kind = items.first().and_then(|item| item["kind"].as_str()).unwrap_or("Node");
+        let list = json!({"kind": format!("{kind}List"), "apiVersion": "v1", "items": items,
                           "metadata": {"resourceVersion": version.to_string(), "continue": token}});
         encoded(protobuf, &list)
     }
@@ -398,6 +396,23 @@ impl Store {
     fn publish(&mut self, kind: &'static str, object: &Value) {
         self.history.push((self.version, kind, object.clone()));
         self.watches.retain(|watch| watch.send(Line::Event(kind, object.clone())).is_ok());
+    }
+}
+
+fn key(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    metadata["namespace"].as_str().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}
+
+/// Returns the key in a request's path; `None` when the path is that of everything.
+fn key_in(path: &str) -> Option<String> {
+    match *path.trim_matches('/').split('/').collect::<Vec<_>>() {
+        ["api", _, "namespaces", namespace, _, name] | ["api", _, "namespaces", namespace, _, name, "status"] => {
+            Some(format!("{namespace}/{name}"))
+        }
+        ["api", _, _, name] | ["api", _, _, name, "status"] => Some(name.to_owned()),
+        _ => None,
     }
 }
 

@@ -1,5 +1,9 @@
 //! One look at one Service: observe, decide, do what was decided.
 
+mod delete;
+mod publish;
+mod tell;
+
 use std::{sync::Arc, time::Duration};
 
 use super::{
@@ -7,25 +11,19 @@ use super::{
     cloud::Paused,
     metrics::{Outcome, Work},
     node_set::endpoints_fingerprint,
-    plan::{Applied, Facts, Hold, Known, Step, Subject, Then, Wish, Written, decide, digest_of, has_finalizer},
+    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, decide},
     trouble::{Doing, Trouble, names},
-    writes,
 };
 use crate::{
-    k8s::{LbStatus, ServiceView},
+    k8s::ServiceView,
     provider::{
-        BackendSet, Backends, Claim, Depth, Digest, ErrorKind, EventKind, InvalidInput, LbOutcome, LbRef, LbSpec, Op,
-        Progress, SourceRanges,
+        BackendSet, Backends, Claim, Depth, Digest, ErrorKind, EventKind, LbOutcome, LbSpec, Op, Progress, SourceRanges,
     },
     runtime::events::ObjectRef,
 };
 
 /// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
 const PENDING: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
-/// Least time between two events that tell of new backends, so that a cluster whose nodes come and go does not bury what
-/// matters.
-const BACKENDS_EVENT_GAP: Duration = Duration::from_secs(600);
-
 /// What becomes of a key after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -155,30 +153,6 @@ impl ServiceController {
         Ok((Some(wish), Some(Wanted { service, digest, fingerprint, spec })))
     }
 
-    fn remark(&self, look: &mut Look, service: &ServiceView, remarks: Vec<crate::provider::Remark>) {
-        let mut seen = std::collections::BTreeSet::new();
-        for remark in remarks {
-            let digest = Digest::of(&(remark.reason, &remark.note));
-            if !look.known.remarked.contains(&digest) {
-                self.cx.events.event(&object(service), remark.kind, remark.reason, &remark.note);
-            }
-            seen.insert(digest);
-        }
-        look.known.remarked = seen;
-    }
-
-    fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput], tell: bool) -> Next {
-        look.known.refused = Some(digest_of(mistakes));
-        if let (true, Some(service)) = (tell, &look.service) {
-            let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-            let note = format!("Error syncing load balancer: failed to ensure load balancer: {}", list.join("; "));
-            tracing::warn!(service = %look.key, error = note, "service refused");
-            self.metrics.count(Work::Refuse, Outcome::Done);
-            self.cx.events.event(&object(service), EventKind::Warning, "SyncLoadBalancerFailed", &note);
-        }
-        REST
-    }
-
     async fn ensure(&self, look: &mut Look, wanted: &Wanted, depth: Depth, announce: bool) -> Result<Next, Trouble> {
         look.work = Work::Ensure;
         if announce {
@@ -306,185 +280,6 @@ impl ServiceController {
         look.known.hold = look.subject.map(|subject| Hold { until, subject });
         self.metrics.count(look.work, Outcome::Pending);
         Next::Rest { until: Some(until), settled: true }
-    }
-
-    fn tell_success(&self, look: &mut Look, wanted: &Wanted, doing: &Doing) {
-        let now = self.now();
-        let since = self.pass.lock().left.get(&look.key).copied();
-        if let (Doing::Update { .. }, Some(since)) = (doing, since) {
-            self.metrics.backends_delay.observe(now.saturating_sub(since).as_secs_f64());
-        }
-        if look.known.unfinished {
-            self.finish_announced(look, &wanted.service);
-        } else if matches!(doing, Doing::Update { hosts } if !hosts.is_empty())
-            && look.known.told_backends.is_none_or(|told| now >= told + BACKENDS_EVENT_GAP)
-        {
-            self.tell(look, EventKind::Normal, "UpdatedLoadBalancer", "Updated load balancer with new hosts");
-            look.known.told_backends = Some(now);
-        }
-    }
-
-    fn finish_announced(&self, look: &mut Look, service: &ServiceView) {
-        look.known.unfinished = false;
-        look.known.told_backends = Some(self.now());
-        let first = service.status.ingress.is_empty();
-        if first && look.known.published.as_ref().is_some_and(|status| !status.ingress.is_empty()) {
-            let age = self.cx.clock.now().duration_since(service.created).as_secs_f64().max(0.0);
-            self.metrics.address_delay.observe(age);
-        }
-        tracing::info!(service = %look.key, "load balancer ensured");
-        self.tell(look, EventKind::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
-    }
-
-    /// Writes what somebody changed on the Service again.
-    async fn publish_again(&self, look: &mut Look, wanted: &Wanted) -> Result<Next, Trouble> {
-        look.work = Work::Publish;
-        if !self.add_finalizer(look, &wanted.service).await? {
-            return Ok(REST);
-        }
-        let status: Option<LbStatus> = look.known.published.clone();
-        self.publish(look, &wanted.service, status.as_ref(), &std::collections::BTreeMap::default()).await?;
-        (look.known.hold, look.known.told) = (None, None);
-        self.metrics.count(Work::Publish, Outcome::Done);
-        if look.known.unfinished {
-            self.finish_announced(look, &wanted.service);
-        }
-        Ok(Next::Rest { until: look.known.applied.map(|applied| applied.verify_at), settled: true })
-    }
-
-    /// Deletes the balancer. The finalizer goes last.
-    async fn delete(&self, look: &mut Look, then: Then, announce: bool) -> Result<Next, Trouble> {
-        (look.work, look.subject) = (Work::Delete, Some(Subject::Delete));
-        let lb = self.reference(look, then);
-        if announce {
-            self.tell(look, EventKind::Normal, "DeletingLoadBalancer", "Deleting load balancer");
-            look.known.announced = Some(Subject::Delete);
-            look.known.pending_since = None;
-        }
-        look.known.may_exist = true;
-        look.known.applied = None;
-        look.known.attempted = true;
-        let doing = Doing::Delete { gone: then != Then::Release };
-        match self.cloud.delete(self.op_for(look), &lb).await? {
-            Ok(Progress::Done) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ImplementedElsewhere) => {}
-            Err(error) => return Err(Trouble::cloud(doing, error)),
-            Ok(Progress::Pending { after, why }) => {
-                tracing::debug!(service = %look.key, ?after, %why, "load balancer is being deleted");
-                return Ok(self.wait(look, after));
-            }
-        }
-        let mut written = None;
-        if let (Then::Release, Some(service)) = (then, look.service.clone()) {
-            let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::RemoveFinalizer, error))?;
-            let stale = balancers.stale_annotations(&lb);
-            let version = writes::release(&self.cx.api, &self.fields, &service, &stale)
-                .await
-                .map_err(|error| Trouble::api(Doing::RemoveFinalizer, error))?;
-            // Gone already: nothing that the cache still shows of it is true.
-            let version = version.map_or(u64::MAX, |version| version.parse().unwrap_or(0));
-            written = Some(Written { version, finalizer: false });
-        }
-        tracing::info!(service = %look.key, "load balancer deleted");
-        self.tell(look, EventKind::Normal, "DeletedLoadBalancer", "Deleted load balancer");
-        self.metrics.count(Work::Delete, Outcome::Done);
-        match then {
-            Then::Forget => return Ok(Next::Forget),
-            Then::LookAgain => look.known = Known::default(),
-            Then::Release => look.known = Known { uid: look.known.uid.clone(), written, ..Known::default() },
-        }
-        // What came meanwhile, a balancer wanted again for instance, is looked at now.
-        Ok(if then == Then::LookAgain { Next::Again } else { REST })
-    }
-
-    /// Names what is to be deleted: the Service as it is, or as it was when it last was of the right type.
-    fn reference(&self, look: &Look, then: Then) -> LbRef {
-        let current = look.service.as_ref().filter(|_| then == Then::Release);
-        let last = look.known.last_seen.as_ref().filter(|last| *last.uid == *look.known.uid);
-        let seen = match current {
-            Some(service) if service.is_load_balancer && self.fields.claims(service.class.as_deref()) => Some(service),
-            _ => last.or(current),
-        };
-        let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
-        LbRef {
-            uid: look.known.uid.clone(),
-            namespace: namespace.into(),
-            name: name.into(),
-            class: seen.and_then(|service| service.class.clone()),
-            annotations: seen.map(|service| service.annotations.clone()).unwrap_or_default(),
-            status: seen.map(|service| service.status.clone()).unwrap_or_default(),
-            last_seen: seen.cloned(),
-        }
-    }
-
-    /// Adds the finalizer where it is missing; `false` when there is no such Service any more.
-    async fn add_finalizer(&self, look: &mut Look, service: &ServiceView) -> Result<bool, Trouble> {
-        if has_finalizer(service, &look.known) {
-            return Ok(true);
-        }
-        match writes::add_finalizer(&self.cx.api, service).await {
-            Ok(version) => {
-                look.known.written = version.parse().ok().map(|version| Written { version, finalizer: true });
-                Ok(true)
-            }
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(Trouble::api(Doing::AddFinalizer, error)),
-        }
-    }
-
-    async fn publish(
-        &self,
-        look: &mut Look,
-        service: &ServiceView,
-        status: Option<&LbStatus>,
-        annotations: &std::collections::BTreeMap<Box<str>, Option<Box<str>>>,
-    ) -> Result<(), Trouble> {
-        let Some(patch) = writes::publication(service, status, annotations) else { return Ok(()) };
-        match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
-            Ok(patched) => {
-                let version = patched.resource_version.parse().ok();
-                look.known.written = version.map(|version| Written { version, finalizer: true });
-                Ok(())
-            }
-            // Its deletion is on the way to us.
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(Trouble::api(Doing::Publish, error)),
-        }
-    }
-
-    /// Draws the consequences of a failure: when to try again, and whom to tell.
-    fn fail(&self, look: &mut Look, trouble: &Trouble) -> Next {
-        let failures = if trouble.is_failure() { self.queue.failed(&look.key) } else { 1 };
-        let until = self.now() + trouble.delay(failures);
-        look.known.hold = look.subject.map(|subject| Hold { until, subject });
-        if trouble.is_failure() {
-            self.metrics.count(look.work, Outcome::Failed);
-        }
-        if let Some(error) = trouble.log() {
-            tracing::warn!(service = %look.key, error, failures, work = ?look.work, "service not synced");
-        }
-        if let Some((reason, kind, note)) = trouble.event()
-            && look.known.told != Some((reason, kind))
-        {
-            look.known.told = Some((reason, kind));
-            self.tell(look, EventKind::Warning, reason, &note);
-        }
-        Next::Rest { until: Some(until), settled: false }
-    }
-
-    fn tell_if_empty(&self, look: &mut Look, spec: &LbSpec) {
-        let empty = matches!(&spec.backends, BackendSet::Nodes(nodes) if nodes.is_empty());
-        if empty && !look.known.told_empty {
-            let note = "There are no available nodes for LoadBalancer";
-            self.tell(look, EventKind::Warning, "UnAvailableLoadBalancer", note);
-        }
-        look.known.told_empty = empty;
-    }
-
-    fn tell(&self, look: &Look, kind: EventKind, reason: &'static str, note: &str) {
-        if let Some(object) = look.object() {
-            self.cx.events.event(&object, kind, reason, note);
-        }
     }
 
     fn op_for(&self, look: &Look) -> Op {
