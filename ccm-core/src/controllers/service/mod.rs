@@ -226,10 +226,9 @@ impl ServiceController {
                 used.entry(requirements.clone()).or_default().push((key.clone(), known.applied));
             }
         }
-        let many = self.has_many();
         let mut changed = HashSet::new();
         for (requirements, services) in &used {
-            match self.sets.get(requirements, many).await {
+            match self.sets.get(requirements).await {
                 // What was not applied yet may be on its way with older backends.
                 Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
                     let current = applied.is_some_and(|applied| applied.backends == Some(set.fingerprint));
@@ -250,11 +249,6 @@ impl ServiceController {
             pass.left.entry(key.clone()).or_insert(since.unwrap_or_else(|| self.now()));
             self.queue.add(key);
         }
-    }
-
-    /// Tells whether a change of nodes would concern several balancers.
-    fn has_many(&self) -> bool {
-        self.known.lock().values().filter(|known| known.may_exist).take(2).count() == 2
     }
 
     /// Takes note that a Service was looked at after the last pass.

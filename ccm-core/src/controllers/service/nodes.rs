@@ -68,9 +68,10 @@ impl NodeSets {
                 Change::Deleted(old) => (ours(old), None),
             };
             let news_of = urgency(old.as_deref(), new.as_deref());
+            let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
             let (was, is) = (old.is_some_and(|n| is_backend(&n)), new.is_some_and(|n| is_backend(&n)));
-            // The autoscaler's taint alone changes a set and is no news.
-            if news_of.is_some() || was != is {
+            // The autoscaler's taint alone changes a set and is no news; nor are labels before the initialisation.
+            if news_of.is_some() || was != is || relabelled {
                 state.lock().generation += 1;
             }
             news_of.into_iter().for_each(&news);
@@ -79,15 +80,14 @@ impl NodeSets {
 
     /// Returns the set of today.
     ///
-    /// When it lost most of its nodes since it was last asked for, and `many` balancers would be changed by that, the
-    /// nodes are read again from the API server: a cache that lags or a list that is cut short must not take backends
-    /// out of service.
-    pub(crate) async fn get(&self, requirements: &[LabelRequirement], many: bool) -> Result<Arc<NodeSet>, Doubt> {
+    /// When it lost most of its nodes since it was last asked for, the nodes are read again from the API server: a cache
+    /// that lags or a list that is cut short must not take backends out of service.
+    pub(crate) async fn get(&self, requirements: &[LabelRequirement]) -> Result<Arc<NodeSet>, Doubt> {
         if let Some(set) = self.known(requirements) {
             return Ok(set);
         }
         let (generation, set) = self.observe(requirements);
-        if !many || self.before(requirements, &set).is_none() {
+        if self.before(requirements, &set).is_none() {
             return Ok(self.keep(requirements, generation, set));
         }
         let _asking = self.asking.lock().await;

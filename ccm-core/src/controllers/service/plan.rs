@@ -11,6 +11,10 @@ use crate::{
     provider::{Backends, Depth, Digest, InvalidInput},
 };
 
+/// Least time between two repairs of what somebody else writes to a Service. Two controllers that both think that it is
+/// theirs must not write by turns as fast as they can.
+const REPAIR_GAP: Duration = Duration::from_secs(30);
+
 /// What this process knows about one Service beyond the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Known {
@@ -32,6 +36,8 @@ pub(crate) struct Known {
     pub(crate) pending_since: Option<Duration>,
     /// Status that should be on the Service.
     pub(crate) published: Option<LbStatus>,
+    /// When finalizer or status were last written again after somebody had changed them.
+    pub(crate) repaired_at: Option<Duration>,
     /// Our last write, until the cache shows it.
     pub(crate) written: Option<Written>,
     /// Desired state whose beginning the user was told, so that trying again tells nothing new.
@@ -228,7 +234,10 @@ fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64)
     } else if applied.verify_at <= now {
         Step::Compare { drift: true }
     } else if !has_finalizer(service, known) || !shows_published(service, known) {
-        Step::Publish
+        match known.repaired_at.map(|last| last + REPAIR_GAP).filter(|next| *next > now) {
+            None => Step::Publish,
+            Some(next) => Step::Rest { until: Some(next) },
+        }
     } else {
         Step::Rest { until: Some(applied.verify_at) }
     }

@@ -137,7 +137,7 @@ impl ServiceController {
         look.subject = Some(Subject::Serve(digest));
         let (backends, fingerprint) = match &takes {
             Backends::Nodes(requirements) => {
-                let set = self.sets.get(requirements, self.has_many()).await.map_err(Trouble::Doubt)?;
+                let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
                 (BackendSet::Nodes(set.nodes.clone()), set.fingerprint)
             }
             Backends::Endpoints => {

@@ -18,6 +18,7 @@ impl ServiceController {
     /// Writes what somebody changed on the Service again.
     pub(super) async fn publish_again(&self, look: &mut Look, wanted: &Wanted) -> Result<Next, Trouble> {
         look.work = Work::Publish;
+        look.known.repaired_at = Some(self.now());
         if !self.add_finalizer(look, &wanted.service).await? {
             return Ok(REST);
         }
