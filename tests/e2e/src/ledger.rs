@@ -53,6 +53,11 @@ impl Ledger {
         receiver
     }
 
+    /// Takes the trap away.
+    pub fn disarm(&self) {
+        self.0.state.lock().trap = None;
+    }
+
     /// How many balancers each Service, by UID, has lost so far.
     pub fn lost(&self) -> BTreeMap<String, usize> {
         self.look();

@@ -48,6 +48,7 @@ async fn survive(s: &Scenario, seed: u64) -> anyhow::Result<()> {
         lived
     };
     let (lived, killed) = tokio::join!(live, kill(s, &ledger, seed, &over));
+    ledger.disarm();
     lived?;
     let (kills, caught) = killed?;
     anyhow::ensure!(kills >= 5 && caught >= 1, "only {kills} kills, {caught} of them in the midst of a call");
