@@ -217,7 +217,6 @@ async fn what_is_not_relevant_moves_the_position_on() {
     for _ in 0..5 {
         put(&server, "other", "u", &cluster_ip(), NONE);
     }
-    server.delete("shop/other");
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Everything up to here is forgotten; only a position behind it can be resumed.
     server.compact();
