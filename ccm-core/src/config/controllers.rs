@@ -23,10 +23,10 @@ pub const CLOUD_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
 pub const SERVICE_LB: &str = "service-lb-controller";
 /// Routes to pod networks.
 pub const NODE_ROUTE: &str = "node-route-controller";
-/// Pod networks for nodes. Only in programs that add it.
+/// Pod networks for nodes. Off unless named.
 pub const NODE_IPAM: &str = "node-ipam-controller";
 
-/// The controllers every cloud-controller-manager has. [`NODE_IPAM`] is for a program's main to add: [`node_ipam`].
+/// The controllers every cloud-controller-manager has.
 pub fn standard() -> Vec<ControllerInfo> {
     let info = |name, aliases, client_name| ControllerInfo { name, aliases, client_name, enabled_by_default: true };
     vec![
@@ -34,12 +34,19 @@ pub fn standard() -> Vec<ControllerInfo> {
         info(CLOUD_NODE_LIFECYCLE, &["cloud-node-lifecycle"], "node-controller"),
         info(SERVICE_LB, &["service"], "service-controller"),
         info(NODE_ROUTE, &["route"], "route-controller"),
+        node_ipam(),
     ]
 }
 
-/// The node-IPAM controller, for programs that offer it.
-pub fn node_ipam() -> ControllerInfo {
-    ControllerInfo { name: NODE_IPAM, aliases: &["nodeipam"], client_name: "node-controller", enabled_by_default: true }
+/// The node-IPAM controller, which `*` does not select: manifests carry `--allocate-node-cidrs=true` for other reasons
+/// while kube-controller-manager allocates, and two allocators corrupt pod CIDRs.
+fn node_ipam() -> ControllerInfo {
+    ControllerInfo {
+        name: NODE_IPAM,
+        aliases: &["nodeipam"],
+        client_name: "node-controller",
+        enabled_by_default: false,
+    }
 }
 
 /// Which controllers run: the entries of `--controllers` with their aliases resolved.
@@ -176,6 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn the_star_does_not_select_node_ipam_but_either_of_its_names_does() {
+        for (entries, enabled) in [
+            (&["*"][..], false),
+            (&["*", "nodeipam"], true),
+            (&["node-ipam-controller"], true),
+            (&["-nodeipam", "node-ipam-controller"], false),
+        ] {
+            let entries: Vec<String> = entries.iter().map(|&entry| entry.to_owned()).collect();
+            let selection = ControllerSelection::new(&entries, &standard()).unwrap();
+            assert_eq!(selection.is_enabled(NODE_IPAM), enabled, "{entries:?}");
+        }
+    }
+
+    #[test]
     fn every_unknown_name_is_reported() {
         assert!(select("-*").is_err());
         let errors = select("red,grey,-violet").unwrap_err();
@@ -187,7 +208,7 @@ mod tests {
 
     #[test]
     fn names_are_lower_case_and_end_in_controller() {
-        let known = [standard(), vec![node_ipam()]].concat();
+        let known = standard();
         for info in &known {
             assert!(info.name.ends_with("-controller"), "{}", info.name);
             assert!(info.name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", info.name);

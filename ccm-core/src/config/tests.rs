@@ -1,6 +1,7 @@
 //! The rules of pflag, the defaults, the checks, and argument lists of well-known manifests.
 
 mod checks;
+mod ipam;
 mod manifests;
 mod syntax;
 

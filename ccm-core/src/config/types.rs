@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::controllers::ControllerSelection;
 use super::feature_gates::FeatureGates;
-use crate::telemetry::logging::LoggingConfig;
+use crate::{controllers::node_ipam, telemetry::logging::LoggingConfig};
 
 /// Everything the command line says, checked. Nothing in it was opened, resolved or connected to.
 ///
@@ -69,6 +69,10 @@ pub(super) struct Raw {
     pub(super) concurrent_node_status_updates: i32,
     pub(super) concurrent_node_lifecycle_syncs: i32,
     pub(super) concurrent_service_syncs: i32,
+    pub(super) service_cluster_ip_range: String,
+    pub(super) node_cidr_mask_size: i32,
+    pub(super) node_cidr_mask_size_ipv4: i32,
+    pub(super) node_cidr_mask_size_ipv6: i32,
     pub(super) kube_api_burst: i32,
     pub(super) secure_port: i32,
     pub(super) webhook_secure_port: i32,
@@ -291,6 +295,9 @@ pub struct NodeIpamConfig {
     pub allocate_node_cidrs: bool,
     /// The way they are chosen.
     pub allocator_type: String,
+    /// What is given out, and how; `None` when the controller is not started: unless it is named in `--controllers` and
+    /// `allocate_node_cidrs` is set. Only then are its flags checked.
+    pub pools: Option<node_ipam::NodeIpamConfig>,
 }
 
 /// A TLS server.

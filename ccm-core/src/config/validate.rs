@@ -1,6 +1,10 @@
 //! Checks of values on their own and against each other, after all were read.
 
+mod node_ipam;
+
 use std::num::{NonZeroU16, NonZeroUsize};
+
+use ipnet::IpNet;
 
 use super::types::{Config, LeaderElectionConfig, ResourceLock};
 use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
@@ -16,6 +20,7 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     check_controllers(product, config, &mut errors);
     check_feature_gates(config, &mut errors);
     check_cluster_cidrs(config, &mut errors);
+    node_ipam::check(config, &mut errors);
     check_concurrency(config, &mut errors);
     check_leader_election(config, &mut errors);
     check_client(config, &mut errors);
@@ -55,15 +60,19 @@ fn check_feature_gates(config: &mut Config, errors: &mut Vec<ConfigError>) {
 
 fn check_cluster_cidrs(config: &Config, errors: &mut Vec<ConfigError>) {
     let cidrs = &config.generic.cluster_cidrs;
-    let one_of_each_family = |a: &ipnet::IpNet, b: &ipnet::IpNet| a.addr().is_ipv4() != b.addr().is_ipv4();
-    let reason = match cidrs.as_slice() {
-        [] | [_] => return,
-        [first, second] if one_of_each_family(first, second) => return,
-        [_, _] => "two networks must be of different families, one IPv4 and one IPv6",
-        _ => "at most two networks are possible, one IPv4 and one IPv6",
-    };
-    let value: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
-    errors.push(rejected("cluster-cidr", &value.join(","), reason));
+    if let Err(reason) = at_most_one_of_each_family(cidrs) {
+        let value: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+        errors.push(rejected("cluster-cidr", &value.join(","), reason));
+    }
+}
+
+fn at_most_one_of_each_family(networks: &[IpNet]) -> Result<(), &'static str> {
+    match networks {
+        [] | [_] => Ok(()),
+        [first, second] if first.addr().is_ipv4() != second.addr().is_ipv4() => Ok(()),
+        [_, _] => Err("two networks must be of different families, one IPv4 and one IPv6"),
+        _ => Err("at most two networks are possible, one IPv4 and one IPv6"),
+    }
 }
 
 /// `value` as a count of workers, at least one.

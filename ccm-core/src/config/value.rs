@@ -195,7 +195,7 @@ fn parse_float(text: &str) -> Result<f32, String> {
 }
 
 /// Comma-separated networks. Bits past the prefix are cleared, as Go's `ParseCIDR` does.
-fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
+pub(super) fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Vec::new());

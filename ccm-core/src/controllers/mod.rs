@@ -1,6 +1,7 @@
 //! The controllers. Each observes, plans (pure, in `plan`), and applies; none names a cloud.
 
 pub mod node;
+pub mod node_ipam;
 pub mod node_lifecycle;
 mod report;
 pub mod service;

@@ -20,9 +20,21 @@ type Told = (Box<str>, &'static str);
 impl Reports {
     /// Records a warning unless the same reason was the last one told about this very node.
     pub(crate) fn warn(&self, events: &EventRecorder, node: &NodeView, reason: &'static str, note: &str) {
+        self.tell(events, node, EventKind::Warning, reason, note);
+    }
+
+    /// Records an event unless the same reason was the last one told about this very node.
+    pub(crate) fn tell(
+        &self,
+        events: &EventRecorder,
+        node: &NodeView,
+        kind: EventKind,
+        reason: &'static str,
+        note: &str,
+    ) {
         let told = self.0.lock().insert(node.name.clone(), (node.uid.clone(), reason));
         if told.is_none_or(|(uid, last)| uid != node.uid || last != reason) {
-            events.event(&ObjectRef::node(node.name.clone(), &*node.uid), EventKind::Warning, reason, note);
+            events.event(&ObjectRef::node(node.name.clone(), &*node.uid), kind, reason, note);
         }
     }
 

@@ -1,11 +1,15 @@
 //! Flags of the cluster, of leader election and of the controllers.
 
 use super::Flag;
-use super::Group::{CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, ServiceLb};
+use super::Group::{CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, ServiceLb};
 use crate::config::value::Slot::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
 
 const fn generic(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, Generic, slot, default, help)
+}
+
+const fn node_ipam(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, NodeIpam, slot, default, help)
 }
 
 /// The cluster, the client, leader election, leader migration, debugging.
@@ -29,16 +33,14 @@ pub(super) static GENERIC: &[Flag] = &[
         "allocate-node-cidrs",
         Bool(|c| &mut c.node_ipam.allocate_node_cidrs),
         "false",
-        "Give each node networks for its pods.",
-    )
-    .planned(),
+        "Give each node networks for its pods. Only together with `node-ipam-controller` named in --controllers: `*` does not start it, because kube-controller-manager usually does this.",
+    ),
     generic(
         "cidr-allocator-type",
         Text(|c| &mut c.node_ipam.allocator_type),
         "RangeAllocator",
-        "How those networks are chosen.",
-    )
-    .planned(),
+        "How those networks are chosen. Only RangeAllocator; not looked at unless they are.",
+    ),
     generic(
         "configure-cloud-routes",
         Bool(|c| &mut c.route.configure_cloud_routes),
@@ -222,6 +224,30 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         Int(|c| &mut c.raw.concurrent_service_syncs),
         "1",
         "Services handled at the same time; 1 stands for no wish, which is 8.",
+    ),
+    node_ipam(
+        "service-cluster-ip-range",
+        Text(|c| &mut c.raw.service_cluster_ip_range),
+        "",
+        "Networks of the cluster's services, which no node gets: one, or two of different families with a comma.",
+    ),
+    node_ipam(
+        "node-cidr-mask-size",
+        Int(|c| &mut c.raw.node_cidr_mask_size),
+        "0",
+        "Prefix length of a node's network in a cluster of one family; 0 stands for 24 in IPv4 and 64 in IPv6.",
+    ),
+    node_ipam(
+        "node-cidr-mask-size-ipv4",
+        Int(|c| &mut c.raw.node_cidr_mask_size_ipv4),
+        "0",
+        "Prefix length of a node's IPv4 network; 0 stands for 24.",
+    ),
+    node_ipam(
+        "node-cidr-mask-size-ipv6",
+        Int(|c| &mut c.raw.node_cidr_mask_size_ipv6),
+        "0",
+        "Prefix length of a node's IPv6 network; 0 stands for 64. At most 16 more than that of the cluster's.",
     ),
     Flag::new(
         "node-status-update-frequency",

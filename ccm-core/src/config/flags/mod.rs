@@ -97,6 +97,7 @@ pub(super) enum Group {
     CloudNode,
     CloudNodeLifecycle,
     ServiceLb,
+    NodeIpam,
     SecureServing,
     Authentication,
     Authorization,
@@ -108,13 +109,14 @@ pub(super) enum Group {
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Generic,
         Self::LeaderMigration,
         Self::Debugging,
         Self::CloudNode,
         Self::CloudNodeLifecycle,
         Self::ServiceLb,
+        Self::NodeIpam,
         Self::SecureServing,
         Self::Authentication,
         Self::Authorization,
@@ -133,6 +135,7 @@ impl Group {
             Self::CloudNode => "Cloud-node-controller",
             Self::CloudNodeLifecycle => "Cloud-node-lifecycle-controller",
             Self::ServiceLb => "Service-lb-controller",
+            Self::NodeIpam => "Node-ipam-controller",
             Self::SecureServing => "Secure serving",
             Self::Authentication => "Authentication",
             Self::Authorization => "Authorization",

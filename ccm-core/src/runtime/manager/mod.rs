@@ -3,6 +3,7 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod ipam;
 mod nodes;
 mod services;
 mod wiring;
@@ -28,6 +29,7 @@ use crate::{
         self, Config, Product, client::ClientConfigError, controllers as names,
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
     },
+    controllers::node_ipam::NodeIpamError,
     error::chain,
     k8s::{NodeFields, well_known as wk},
     provider::{CloudError, CloudProvider, ProviderContext},
@@ -96,6 +98,9 @@ pub enum ManagerError {
     /// The provider cannot tell this cluster's objects from another's.
     #[error("cloud provider {0:?} has no cluster ID; set one, or pass --allow-untagged-cloud")]
     NoClusterId(String),
+    /// The node-IPAM controller cannot be made.
+    #[error(transparent)]
+    NodeIpam(#[from] NodeIpamError),
     /// The provider's start failed.
     #[error("cloud provider could not start")]
     Provider(#[source] CloudError),
@@ -278,8 +283,9 @@ impl Manager {
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
         wiring.node_controllers()?;
+        wiring.node_ipam_controller()?;
         wiring.service_controller()?;
-        for name in [names::NODE_ROUTE, names::NODE_IPAM] {
+        for name in [names::NODE_ROUTE] {
             if self.config.generic.controllers.is_enabled(name) {
                 tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
             }

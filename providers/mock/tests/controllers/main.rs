@@ -6,6 +6,7 @@
 
 mod faults;
 mod initialize;
+mod ipam;
 mod lease;
 mod lifecycle;
 mod metrics;

@@ -1,0 +1,210 @@
+//! The blocks of one cluster CIDR: a bitmap with a cursor that goes round.
+//!
+//! Pure: what an operation changed is its result, so that whoever owns the set can count it.
+
+use std::{net::IpAddr, ops::Range};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// IPv6 networks may hold at most 2 to this many blocks, as upstream; an IPv4 network cannot hold too many.
+const MAX_IPV6_DIFFERENCE: u8 = 16;
+const WORD: u64 = u64::BITS as u64;
+
+/// Why a cluster CIDR cannot be cut into blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBlocks {
+    /// A block would be larger than the network.
+    #[error("a node's network would be larger than the cluster's network {cluster}; its mask must be at least {}", cluster.prefix_len())]
+    LargerThanCluster {
+        /// The network.
+        cluster: IpNet,
+    },
+    /// A mask beyond the bits of an address.
+    #[error("the mask of a network like {cluster} can be at most {}", cluster.max_prefix_len())]
+    NoSuchMask {
+        /// The network.
+        cluster: IpNet,
+    },
+    /// More blocks than upstream allows.
+    #[error(
+        "the node CIDR size is too big: an IPv6 network can hold at most 2^{MAX_IPV6_DIFFERENCE} blocks, \
+         so the mask for {cluster} can be at most {}", cluster.prefix_len() + MAX_IPV6_DIFFERENCE
+    )]
+    TooMany {
+        /// The network.
+        cluster: IpNet,
+    },
+}
+
+/// A free block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Position in the set.
+    pub(crate) index: u64,
+    /// Taken blocks that were passed on the way.
+    pub(crate) skipped: u64,
+}
+
+/// The blocks of one network, each free or taken.
+#[derive(Clone, Debug)]
+pub(crate) struct CidrSet {
+    cluster: IpNet,
+    mask: u8,
+    len: u64,
+    taken: u64,
+    /// Where the search for a free block begins.
+    cursor: u64,
+    words: Vec<u64>,
+}
+
+impl CidrSet {
+    /// Cuts `cluster` into blocks with prefixes of `mask` bits, all free.
+    pub(crate) fn new(cluster: IpNet, mask: u8) -> Result<Self, InvalidBlocks> {
+        let cluster = cluster.trunc();
+        let len = Self::count(cluster, mask)?;
+        let words = usize::try_from(len.div_ceil(WORD)).map_err(|_| InvalidBlocks::TooMany { cluster })?;
+        Ok(Self { cluster, mask, len, taken: 0, cursor: 0, words: vec![0; words] })
+    }
+
+    /// Returns the number of blocks with prefixes of `mask` bits in `cluster`: at most 2^32, since an IPv4 network has no
+    /// more addresses.
+    pub(crate) fn count(cluster: IpNet, mask: u8) -> Result<u64, InvalidBlocks> {
+        if mask > cluster.max_prefix_len() {
+            return Err(InvalidBlocks::NoSuchMask { cluster });
+        }
+        let Some(difference) = mask.checked_sub(cluster.prefix_len()) else {
+            return Err(InvalidBlocks::LargerThanCluster { cluster });
+        };
+        if matches!(cluster, IpNet::V6(_)) && difference > MAX_IPV6_DIFFERENCE {
+            return Err(InvalidBlocks::TooMany { cluster });
+        }
+        Ok(1 << difference)
+    }
+
+    /// Returns the network that is cut.
+    pub(crate) fn cluster(&self) -> IpNet {
+        self.cluster
+    }
+
+    /// Returns the number of blocks.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns how many are taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Tells whether none is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.taken == self.len
+    }
+
+    /// Returns the blocks that a network touches: one for a network inside a block, all for one around the cluster's.
+    /// `None` when it lies outside, or is of the other family.
+    pub(crate) fn blocks_of(&self, net: &IpNet) -> Option<Range<u64>> {
+        if self.cluster.addr().is_ipv4() != net.addr().is_ipv4() {
+            return None;
+        }
+        if net.contains(&self.cluster) {
+            return Some(0..self.len);
+        }
+        if !self.cluster.contains(net) {
+            return None;
+        }
+        Some(self.index_of(net.network())..self.index_of(net.broadcast()) + 1)
+    }
+
+    /// Returns the block at a position; those past the end come round again.
+    pub(crate) fn block(&self, index: u64) -> IpNet {
+        let offset = u128::from(index % self.len).checked_shl(self.host_bits()).unwrap_or(0);
+        match self.cluster {
+            IpNet::V4(net) => {
+                // Below 2^32, since the index is below 2^(mask - prefix).
+                let offset = u32::try_from(offset).unwrap_or(0);
+                let address = (u32::from(net.network()) | offset).into();
+                IpNet::V4(Ipv4Net::new(address, self.mask).unwrap_or(net))
+            }
+            IpNet::V6(net) => {
+                let address = (u128::from(net.network()) | offset).into();
+                IpNet::V6(Ipv6Net::new(address, self.mask).unwrap_or(net))
+            }
+        }
+    }
+
+    /// Takes blocks; returns how many of them were free.
+    pub(crate) fn occupy(&mut self, blocks: Range<u64>) -> u64 {
+        let flipped = self.flip(blocks, |word, bits| (word | bits, bits & !word));
+        self.taken += flipped;
+        flipped
+    }
+
+    /// Frees blocks; returns how many of them were taken.
+    pub(crate) fn release(&mut self, blocks: Range<u64>) -> u64 {
+        let flipped = self.flip(blocks, |word, bits| (word & !bits, bits & word));
+        self.taken -= flipped;
+        flipped
+    }
+
+    /// Finds the first free block at or after the cursor, going round, and moves the cursor behind it; `None` when all are
+    /// taken. The block stays free until it is [occupied](Self::occupy).
+    pub(crate) fn find(&mut self) -> Option<Found> {
+        let index = self.first_free(self.cursor..self.len).or_else(|| self.first_free(0..self.cursor))?;
+        let skipped = if index >= self.cursor { index - self.cursor } else { self.len - self.cursor + index };
+        self.cursor = (index + 1) % self.len;
+        Some(Found { index, skipped })
+    }
+
+    fn host_bits(&self) -> u32 {
+        u32::from(self.cluster.max_prefix_len() - self.mask)
+    }
+
+    /// Position of the block with this address, which is inside the cluster's network.
+    fn index_of(&self, address: IpAddr) -> u64 {
+        let offset = bits(address) ^ bits(self.cluster.network());
+        u64::try_from(offset.checked_shr(self.host_bits()).unwrap_or(0)).map_or(0, |index| index.min(self.len - 1))
+    }
+
+    /// Changes the bits of `blocks`, word by word; `change` returns the new word and the bits that it flipped.
+    fn flip(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
+        let (mut at, end, mut flipped) = (blocks.start, blocks.end.min(self.len), 0);
+        while at < end {
+            let (word, first) = (at / WORD, at % WORD);
+            let count = (WORD - first).min(end - at);
+            let mask = (u64::MAX >> (WORD - count)) << first;
+            if let Some(word) = usize::try_from(word).ok().and_then(|word| self.words.get_mut(word)) {
+                let (new, changed) = change(*word, mask);
+                *word = new;
+                flipped += u64::from(changed.count_ones());
+            }
+            at += count;
+        }
+        flipped
+    }
+
+    fn first_free(&self, within: Range<u64>) -> Option<u64> {
+        let mut at = within.start;
+        while at < within.end {
+            let word = usize::try_from(at / WORD).ok().and_then(|word| self.words.get(word))?;
+            let free = !word & (u64::MAX << (at % WORD));
+            if free != 0 {
+                let index = at - at % WORD + u64::from(free.trailing_zeros());
+                return (index < within.end).then_some(index);
+            }
+            at += WORD - at % WORD;
+        }
+        None
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+#[cfg(test)]
+#[path = "cidr_set_tests.rs"]
+mod tests;

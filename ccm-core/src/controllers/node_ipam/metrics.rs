@@ -1,0 +1,62 @@
+//! Metrics of the node-IPAM controller: upstream's five, its misspelling included.
+
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use super::{cidr_set::CidrSet, pool::Changed};
+use crate::telemetry::metrics::register;
+
+/// Metrics of the node-IPAM controller, by cluster CIDR.
+#[derive(Clone, Debug)]
+pub(crate) struct IpamMetrics {
+    allocations: IntCounterVec,
+    releases: IntCounterVec,
+    max: IntGaugeVec,
+    usage: GaugeVec,
+    tries: HistogramVec,
+}
+
+impl IpamMetrics {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let opts = |name: &str, help: &str| Opts::new(format!("node_ipam_controller_{name}"), help);
+        let labels = &["clusterCIDR"];
+        let allocations = IntCounterVec::new(
+            opts("cidrset_cidrs_allocations_total", "Blocks of the cluster CIDR that were taken."),
+            labels,
+        )?;
+        let releases = IntCounterVec::new(
+            opts("cidrset_cidrs_releases_total", "Blocks of the cluster CIDR that were released."),
+            labels,
+        )?;
+        let max = IntGaugeVec::new(opts("cirdset_max_cidrs", "Blocks that the cluster CIDR has."), labels)?;
+        let usage =
+            GaugeVec::new(opts("cidrset_usage_cidrs", "Share of the cluster CIDR's blocks that are taken."), labels)?;
+        let tries = HistogramVec::new(
+            HistogramOpts::new(
+                "node_ipam_controller_cidrset_allocation_tries_per_request",
+                "Taken blocks that were passed to find a free one.",
+            )
+            .buckets(vec![1.0, 5.0, 25.0, 125.0, 625.0]),
+            labels,
+        )?;
+        Ok(Self {
+            allocations: register(registry, allocations)?,
+            releases: register(registry, releases)?,
+            max: register(registry, max)?,
+            usage: register(registry, usage)?,
+            tries: register(registry, tries)?,
+        })
+    }
+
+    /// Counts what happened to a cluster CIDR and shows how it is now.
+    pub(crate) fn changed(&self, set: &CidrSet, changed: &Changed) {
+        let cluster = set.cluster().to_string();
+        let label = &[cluster.as_str()];
+        self.allocations.with_label_values(label).inc_by(changed.taken);
+        self.releases.with_label_values(label).inc_by(changed.freed);
+        self.max.with_label_values(label).set(i64::try_from(set.len()).unwrap_or(i64::MAX));
+        self.usage.with_label_values(label).set(set.taken() as f64 / set.len() as f64);
+        for skipped in &changed.skipped {
+            self.tries.with_label_values(label).observe(*skipped as f64);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Gives each node of the cluster networks for its pods (upstream's `node-ipam-controller` with its `RangeAllocator`).
+//!
+//! Nodes that no provider claims get theirs too, as upstream: a pod network is the cluster's, not the cloud's.
+//!
+//! What is whose is written in the `plan` module. Its ledger follows the node cache change by change, in the cache's own
+//! order, so that no decision is made on older knowledge than the cache's.
+
+mod apply;
+mod cidr_set;
+mod metrics;
+mod plan;
+mod pool;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    apply::Fate,
+    metrics::IpamMetrics,
+    plan::{Ledger, Proposal},
+};
+pub use self::{cidr_set::InvalidBlocks, plan::PodNetwork};
+use super::{ControllerContext, report::Reports};
+use crate::{
+    error::chain,
+    k8s::NodeView,
+    provider::EventKind,
+    runtime::{
+        api::{ApiError, ApiErrorKind},
+        cache::Change,
+        queue::{Backoff, WorkQueue},
+    },
+};
+
+/// Nodes worked on at a time, hence writes in flight; upstream's number of workers.
+const NODES_AT_ONCE: usize = 30;
+/// Tries at a node before it has to wait, as upstream.
+const TRIES: usize = 3;
+/// Pause between two tries; up to as much again is added at random. Upstream makes none (W32).
+const PAUSE: Duration = Duration::from_millis(50);
+/// Back-off of a node that got nothing. Upstream's grows to 1,000 s.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
+/// Failures in a row before a trouble that is not the node's own becomes an event of it.
+const FAILURES_BEFORE_EVENT: u32 = 3;
+/// How long the last request of an earlier allocator may still take effect: the API server ends writes after 34 s.
+const SETTLE: Duration = Duration::from_secs(35);
+
+/// Settings of the node-IPAM controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIpamConfig {
+    /// `--cluster-cidr` with the node masks: one, or one of each family.
+    pub networks: Vec<PodNetwork>,
+    /// `--service-cluster-ip-range`: not given to nodes where they overlap.
+    pub services: Vec<IpNet>,
+}
+
+/// Why the controller cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeIpamError {
+    /// A network cannot be cut as asked. The flags are checked for it.
+    #[error(transparent)]
+    Networks(#[from] InvalidBlocks),
+    /// A metric is registered already.
+    #[error(transparent)]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// The node-IPAM controller. Built before its caches start, so that it sees every change.
+pub struct NodeIpamController {
+    cx: ControllerContext,
+    shared: Arc<Shared>,
+    reports: Reports,
+}
+
+/// What the cache's handler and the workers share.
+struct Shared {
+    ledger: Mutex<Ledger>,
+    metrics: IpamMetrics,
+    queue: WorkQueue<Arc<str>>,
+    settled: Notify,
+}
+
+impl Shared {
+    /// Does something with the ledger, counts what it did to the blocks, and wakes the nodes that it frees some for.
+    fn with<R>(&self, act: impl FnOnce(&mut Ledger) -> R) -> R {
+        let mut ledger = self.ledger.lock();
+        let result = act(&mut ledger);
+        let (changes, woken) = ledger.take_changes();
+        for (pool, changed) in ledger.pools().iter().zip(changes) {
+            self.metrics.changed(pool.set(), &changed);
+        }
+        drop(ledger);
+        self.add_all(woken);
+        result
+    }
+
+    /// Takes a difference of the cache. Heartbeats end here.
+    fn changed(&self, change: &Change<NodeView>) {
+        let (name, others) = match change {
+            Change::Added(node) => (&node.name, self.with(|ledger| ledger.seen(node))),
+            Change::Updated { old, new } => {
+                self.settle(&new.name);
+                if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting {
+                    return;
+                }
+                (&new.name, self.with(|ledger| ledger.seen(new)))
+            }
+            Change::Deleted(node) => {
+                self.settle(&node.name);
+                self.with(|ledger| ledger.gone(node));
+                (&node.name, Vec::new())
+            }
+        };
+        self.add_all(others);
+        self.queue.add(name.clone());
+    }
+
+    fn settle(&self, name: &str) {
+        if self.ledger.lock().moved(name) {
+            self.settled.notify_one();
+        }
+    }
+
+    fn add_all(&self, names: Vec<Arc<str>>) {
+        for name in names {
+            self.queue.add(name);
+        }
+    }
+}
+
+impl NodeIpamController {
+    /// Makes the controller and attaches it to the node cache.
+    ///
+    /// # Errors
+    /// When the networks cannot be cut as asked, or its metrics are registered already.
+    pub fn new(cx: ControllerContext, config: &NodeIpamConfig) -> Result<Self, NodeIpamError> {
+        let shared = Arc::new(Shared {
+            ledger: Mutex::new(Ledger::new(&config.networks, &config.services)?),
+            metrics: IpamMetrics::register(&cx.metrics)?,
+            queue: WorkQueue::new(),
+            settled: Notify::new(),
+        });
+        // The metrics show the cluster CIDRs from the start.
+        shared.with(|_| ());
+        let follower = shared.clone();
+        cx.nodes.on_change(move |change| follower.changed(change));
+        Ok(Self { cx, shared, reports: Reports::default() })
+    }
+
+    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
+    pub async fn run(self, cancel: CancellationToken) {
+        cancel.run_until_cancelled(self.settle()).await;
+        let mut working = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                Some(()) = working.next(), if !working.is_empty() => {}
+                name = self.shared.queue.get(), if working.len() < NODES_AT_ONCE => working.push(self.process(name)),
+            }
+        }
+        while working.next().await.is_some() {}
+    }
+
+    /// Waits for the complete list of nodes, and until no request of an earlier allocator can change it any more: after a
+    /// fail-over its last one may be on its way, with a block that looks free here.
+    async fn settle(&self) {
+        self.cx.nodes.synced().await;
+        let nodes = self.cx.nodes.list();
+        self.shared.ledger.lock().begin(&nodes);
+        let settled = async {
+            while !self.shared.ledger.lock().is_settled() {
+                self.shared.settled.notified().await;
+            }
+        };
+        if tokio::time::timeout(SETTLE, settled).await.is_ok() {
+            return;
+        }
+        for failures in 1.. {
+            let unsettled = self.shared.ledger.lock().unsettled();
+            stream::iter(unsettled).for_each_concurrent(NODES_AT_ONCE, |name| self.look_again(name)).await;
+            if self.shared.ledger.lock().is_settled() {
+                return;
+            }
+            tokio::time::sleep(BACKOFF.delay(failures)).await;
+        }
+    }
+
+    /// Reads a node that was not seen to change since the start: the watch may not show yet what reached it.
+    async fn look_again(&self, name: Arc<str>) {
+        match self.cx.api.get_node(&name, &self.cx.fields).await {
+            Ok(fresh) => self.shared.with(|ledger| ledger.settled(&name, Some(&fresh))),
+            Err(error) if error.is_not_found() => self.shared.with(|ledger| ledger.settled(&name, None)),
+            Err(error) => {
+                tracing::warn!(node = %name, error = chain(&error), "node not read, no pod networks are given yet");
+            }
+        }
+    }
+
+    async fn process(&self, name: Arc<str>) {
+        let queue = &self.shared.queue;
+        let node = self.cx.nodes.get(&name);
+        let result = match &node {
+            Some(node) if !node.pod_cidrs.is_empty() => {
+                self.check(node);
+                Ok(())
+            }
+            // One that is being deleted gets nothing, but what became of an earlier request is still to be found out.
+            Some(node) if !node.deleting || self.is_unanswered(node) => {
+                let result = self.allocate(node).await;
+                // Free again unless a request may have reached the node.
+                self.shared.with(|ledger| ledger.withdraw(&name, &node.uid));
+                result
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.reports.clear(&name);
+                Ok(())
+            }
+        };
+        match (result, node) {
+            (Err(error), Some(node)) => {
+                let failures = queue.failed(&name);
+                self.report(&node, &error, failures);
+                queue.add_after(name.clone(), error.delay().unwrap_or_else(|| BACKOFF.delay(failures)));
+            }
+            _ => queue.forget(&name),
+        }
+        queue.done(&name);
+    }
+
+    /// Tells of what is wrong with the pod CIDRs that a node has. They cannot be changed; their blocks stay taken.
+    fn check(&self, node: &NodeView) {
+        let problems = self.shared.ledger.lock().problems(&node.name);
+        if problems.is_empty() {
+            self.reports.clear(&node.name);
+            return;
+        }
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
+        tracing::warn!(node = %node.name, problem = note, "pod CIDR of the node is not as it should be");
+        self.reports.warn(&self.cx.events, node, "InvalidPodCIDR", &note);
+    }
+
+    async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
+        let mut node = node.clone();
+        let mut tries = 0;
+        let mut look = self.is_unanswered(&node);
+        loop {
+            if look {
+                tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
+                match self.read(&node).await? {
+                    Some(fresh) => node = fresh,
+                    None => return Ok(()),
+                }
+            }
+            let cidrs = match self.shared.with(|ledger| ledger.propose(&node.name, &node.uid)) {
+                Proposal::Write(cidrs) => cidrs,
+                Proposal::Full => return Err(SyncError::Full),
+                Proposal::Nothing => return Ok(()),
+            };
+            match self.write(&node, &cidrs).await {
+                Written::Yes | Written::NotNeeded => return Ok(()),
+                Written::Refused(error) => return Err(error.into()),
+                Written::Again(error) if tries + 1 >= TRIES => return Err(error.into()),
+                Written::Again(_) => (tries, look) = (tries + 1, true),
+            }
+        }
+    }
+
+    fn is_unanswered(&self, node: &NodeView) -> bool {
+        self.shared.ledger.lock().is_unanswered(&node.name, &node.uid)
+    }
+
+    async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> Written {
+        let error = match apply::assign(&self.cx.api, node, cidrs).await {
+            Ok(()) => {
+                self.shared.with(|ledger| ledger.landed(&node.name, &node.uid));
+                let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+                tracing::info!(node = %node.name, pod_cidrs = cidrs.join(","), "node got its pod networks");
+                self.reports.clear(&node.name);
+                return Written::Yes;
+            }
+            Err(error) => error,
+        };
+        match apply::fate(&error) {
+            Fate::Gone => {
+                self.shared.with(|ledger| ledger.discard(&node.name, &node.uid));
+                Written::NotNeeded
+            }
+            Fate::Changed => Written::Again(error),
+            Fate::Unknown => {
+                self.shared.with(|ledger| ledger.unanswered(&node.name, &node.uid, &node.resource_version));
+                Written::Again(error)
+            }
+            Fate::Refused => Written::Refused(error),
+        }
+    }
+
+    /// Reads a node from the server; `None` when there is nothing to do for it any more.
+    async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
+        match self.cx.api.get_node(&node.name, &self.cx.fields).await {
+            Ok(fresh) => {
+                let others = self.shared.with(|ledger| ledger.read(&node.name, &node.uid, &fresh));
+                self.shared.add_all(others);
+                Ok((fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting).then(|| Arc::new(fresh)))
+            }
+            Err(error) if error.is_not_found() => {
+                self.shared.with(|ledger| ledger.discard(&node.name, &node.uid));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn report(&self, node: &NodeView, error: &SyncError, failures: u32) {
+        let Some(reason) = error.reason(failures) else { return };
+        tracing::warn!(node = %node.name, reason, error = chain(error), failures, "node got no pod networks");
+        let note = format!("Node {} status is now: {reason}", node.name);
+        self.reports.tell(&self.cx.events, node, EventKind::Normal, reason, &note);
+    }
+}
+
+/// How one try ended.
+enum Written {
+    Yes,
+    NotNeeded,
+    Again(ApiError),
+    Refused(ApiError),
+}
+
+/// Why a node is to be tried again.
+#[derive(Debug, thiserror::Error)]
+enum SyncError {
+    #[error("a cluster CIDR has no free block")]
+    Full,
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+impl SyncError {
+    /// Returns the event reason, or `None` for what is nobody's business.
+    fn reason(&self, failures: u32) -> Option<&'static str> {
+        match self {
+            Self::Full => Some("CIDRNotAvailable"),
+            Self::Api(error) => match error.kind() {
+                ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
+                // Concerns every node at once and often passes by itself.
+                ApiErrorKind::Throttled if failures < FAILURES_BEFORE_EVENT => None,
+                _ => Some("CIDRAssignmentFailed"),
+            },
+        }
+    }
+
+    /// Returns the delay that the error itself asks for.
+    fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Full => None,
+            Self::Api(error) => error.retry_after(),
+        }
+    }
+}

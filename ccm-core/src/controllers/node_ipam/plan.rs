@@ -1,0 +1,381 @@
+//! Decides which node gets which blocks. The [`Ledger`] is the only owner of the pools, and every decision is one call
+//! of it; what it knows of the cluster it is told.
+//!
+//! What holds after every call:
+//!
+//! - A block that any node has, also one that is being deleted, is not offered to another one.
+//! - A block that was offered stays taken until the node has it, or the request surely cannot land any more: the node
+//!   has another one, is gone, or was read in a later version than the request insists on.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    fmt,
+    ops::Range,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use super::{
+    cidr_set::{CidrSet, InvalidBlocks},
+    pool::{Changed, Pool},
+};
+use crate::k8s::NodeView;
+
+/// A cluster CIDR and the mask of the blocks that nodes get of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodNetwork {
+    /// The cluster's network.
+    pub cluster: IpNet,
+    /// Prefix length of a node's network: not shorter than the cluster's, and in IPv6 at most 16 longer.
+    pub node_mask: u8,
+}
+
+/// Who holds which blocks, and who waits for some.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pools: Vec<Pool>,
+    nodes: HashMap<Arc<str>, Entry>,
+    /// Nodes that found no free block, longest first. An entry counts only while the node says that it waits.
+    waiting: VecDeque<Arc<str>>,
+    /// Nodes without blocks at the start, each of which an earlier allocator's last request may still reach.
+    unsettled: BTreeSet<Arc<str>>,
+}
+
+/// What is known of a node.
+#[derive(Debug, Default)]
+struct Entry {
+    uid: Box<str>,
+    /// The node's own `spec.podCIDRs`.
+    cidrs: Box<[Arc<str>]>,
+    /// What those are in blocks.
+    held: Vec<Hold>,
+    /// What it is to get: one block of each pool, or nothing.
+    offer: Vec<Hold>,
+    unanswered: Option<Unanswered>,
+    waits: bool,
+}
+
+/// Requests without an answer.
+#[derive(Debug)]
+struct Unanswered {
+    /// Version of the node on which they insist: once it has another one they cannot land.
+    version: Box<str>,
+    /// What they would give it.
+    holds: Vec<Hold>,
+}
+
+/// Blocks of one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hold {
+    pool: usize,
+    blocks: Range<u64>,
+}
+
+/// What to do for a node without pod CIDRs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proposal {
+    /// Write these, one of each cluster CIDR in their order. They are taken until the outcome is told.
+    Write(Vec<IpNet>),
+    /// A cluster CIDR has no free block. The node is told by [`Ledger::freed`] when there is one.
+    Full,
+    /// Nothing: it has some, is gone, or is another one by now.
+    Nothing,
+}
+
+/// What is wrong with a pod CIDR that a node has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// Not a network.
+    Garbage(Arc<str>),
+    /// Outside the cluster CIDR of its position.
+    Outside(Arc<str>, IpNet),
+    /// There are fewer cluster CIDRs.
+    Surplus(Arc<str>),
+    /// It overlaps with that of another node.
+    Shared(Arc<str>, Arc<str>),
+    /// It overlaps with a network of services.
+    Service(Arc<str>, IpNet),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Garbage(cidr) => write!(f, "pod CIDR {cidr:?} is not a network"),
+            Self::Outside(cidr, cluster) => write!(f, "pod CIDR {cidr} is not inside cluster CIDR {cluster}"),
+            Self::Surplus(cidr) => write!(f, "pod CIDR {cidr} is one more than there are cluster CIDRs"),
+            Self::Shared(cidr, node) => write!(f, "pod CIDR {cidr} overlaps with that of node {node}"),
+            Self::Service(cidr, net) => write!(f, "pod CIDR {cidr} overlaps with service network {net}"),
+        }
+    }
+}
+
+impl PodNetwork {
+    /// Tells whether the cluster's network can be cut like this.
+    pub(crate) fn check(&self) -> Result<(), InvalidBlocks> {
+        CidrSet::count(self.cluster, self.node_mask).map(drop)
+    }
+}
+
+impl Ledger {
+    /// Makes a ledger without nodes.
+    ///
+    /// # Errors
+    /// When a network cannot be cut as asked.
+    pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
+        let pool = |network: &PodNetwork| Pool::new(network.cluster, network.node_mask, services);
+        let pools = networks.iter().map(pool).collect::<Result<_, _>>()?;
+        Ok(Self { pools, nodes: HashMap::new(), waiting: VecDeque::new(), unsettled: BTreeSet::new() })
+    }
+
+    /// Takes a state of a node. Returns the nodes, others than this one, whose blocks overlap with what is new.
+    pub(crate) fn seen(&mut self, node: &NodeView) -> Vec<Arc<str>> {
+        if self.nodes.get(&node.name).is_some_and(|known| known.uid != node.uid) {
+            self.forget(&node.name);
+        }
+        let new = || Entry { uid: node.uid.clone(), ..Entry::default() };
+        let entry = self.nodes.entry(node.name.clone()).or_insert_with(new);
+        // Once set they never change, so what was read before the watch showed it is not taken back.
+        if node.pod_cidrs.is_empty() || entry.cidrs == node.pod_cidrs {
+            return Vec::new();
+        }
+        let held = holds_of(&self.pools, &node.pod_cidrs);
+        let others = held.iter().flat_map(|hold| self.pools[hold.pool].others(&hold.blocks, &node.name));
+        let others: BTreeSet<Arc<str>> = others.cloned().collect();
+        self.update(&node.name, |entry| {
+            let (uid, cidrs) = (std::mem::take(&mut entry.uid), node.pod_cidrs.clone());
+            *entry = Entry { uid, cidrs, held, ..Entry::default() };
+        });
+        others.into_iter().collect()
+    }
+
+    /// Takes that the node is not there any more. A namesake that came after it stays.
+    pub(crate) fn gone(&mut self, node: &NodeView) {
+        if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
+            self.forget(&node.name);
+        }
+    }
+
+    /// Notes the nodes without blocks of the first complete list: until each of them was seen to change, a request that
+    /// an earlier allocator sent in its last moment may give it a block that looks free.
+    pub(crate) fn begin(&mut self, nodes: &[Arc<NodeView>]) {
+        let without = nodes.iter().filter(|node| node.pod_cidrs.is_empty());
+        self.unsettled = without.map(|node| node.name.clone()).collect();
+    }
+
+    /// Takes that a node of the first list changed or is gone: no request that insists on its old version can land.
+    /// Returns whether it was the last one.
+    pub(crate) fn moved(&mut self, node: &str) -> bool {
+        self.unsettled.remove(node) && self.unsettled.is_empty()
+    }
+
+    /// Returns the nodes of the first list of which that is not known yet.
+    pub(crate) fn unsettled(&self) -> Vec<Arc<str>> {
+        self.unsettled.iter().cloned().collect()
+    }
+
+    /// Takes the state of such a node, `None` when it is gone, that was read after every earlier allocator's request has
+    /// ended.
+    pub(crate) fn settled(&mut self, name: &str, fresh: Option<&NodeView>) {
+        self.unsettled.remove(name);
+        if let Some(fresh) = fresh.filter(|fresh| self.known(name, &fresh.uid).is_some()) {
+            self.seen(fresh);
+        }
+    }
+
+    /// Tells whether no earlier allocator's request can land any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    /// Tells whether a request about the node was not answered, so that it must be read before the next one.
+    pub(crate) fn is_unanswered(&self, name: &str, uid: &str) -> bool {
+        self.known(name, uid).is_some_and(|entry| entry.unanswered.is_some())
+    }
+
+    /// Decides what the node gets, which is what it was offered before if that is still good.
+    pub(crate) fn propose(&mut self, name: &Arc<str>, uid: &str) -> Proposal {
+        let Some(entry) = self.known(name, uid).filter(|entry| entry.cidrs.is_empty()) else {
+            return Proposal::Nothing;
+        };
+        let mut offer = entry.offer.clone();
+        // Another allocator may have given it to another node meanwhile.
+        offer.retain(|hold| self.pools[hold.pool].others(&hold.blocks, name).next().is_none());
+        let missing: Vec<usize> = (0..self.pools.len()).filter(|i| !offer.iter().any(|hold| hold.pool == *i)).collect();
+        // Looked at before anything is taken: nothing leaks when only the second cluster CIDR is full.
+        if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
+            if !entry.waits {
+                self.waiting.push_back(name.clone());
+            }
+            self.update(name, |entry| (entry.offer, entry.waits) = (Vec::new(), true));
+            return Proposal::Full;
+        }
+        for pool in missing {
+            let block = self.pools[pool].free_block();
+            offer.extend(block.map(|blocks| Hold { pool, blocks }));
+        }
+        offer.sort_by_key(|hold| hold.pool);
+        let cidrs = offer.iter().map(|hold| self.pools[hold.pool].set().block(hold.blocks.start)).collect();
+        self.update(name, |entry| (entry.offer, entry.waits) = (offer, false));
+        Proposal::Write(cidrs)
+    }
+
+    /// Takes that the node has what it was offered.
+    pub(crate) fn landed(&mut self, name: &str, uid: &str) {
+        let Some(entry) = self.known(name, uid).filter(|entry| !entry.offer.is_empty()) else { return };
+        let text = |hold: &Hold| Arc::from(self.pools[hold.pool].set().block(hold.blocks.start).to_string());
+        let cidrs = entry.offer.iter().map(text).collect();
+        self.update(name, |entry| {
+            let (uid, held) = (std::mem::take(&mut entry.uid), std::mem::take(&mut entry.offer));
+            *entry = Entry { uid, cidrs, held, ..Entry::default() };
+        });
+    }
+
+    /// Takes that a request which insists on this version of the node may have reached it, or may yet.
+    pub(crate) fn unanswered(&mut self, name: &str, uid: &str, version: &str) {
+        if self.known(name, uid).is_none() {
+            return;
+        }
+        self.update(name, |entry| {
+            let earlier = entry.unanswered.take().filter(|known| &*known.version == version);
+            let mut holds = earlier.map(|known| known.holds).unwrap_or_default();
+            holds.extend(entry.offer.iter().cloned());
+            entry.unanswered = Some(Unanswered { version: version.into(), holds });
+        });
+    }
+
+    /// Takes the state of a node that was read from the server after the last request about it. Returns as
+    /// [`seen`](Self::seen) does.
+    pub(crate) fn read(&mut self, name: &str, uid: &str, fresh: &NodeView) -> Vec<Arc<str>> {
+        if &*fresh.uid != uid {
+            // The watch brings the namesake.
+            self.discard(name, uid);
+            return Vec::new();
+        }
+        let Some(entry) = self.known(name, uid) else { return Vec::new() };
+        if entry.unanswered.as_ref().is_some_and(|known| known.version != fresh.resource_version) {
+            self.update(name, |entry| entry.unanswered = None);
+        }
+        self.seen(fresh)
+    }
+
+    /// Takes that the server does not have this node any more.
+    pub(crate) fn discard(&mut self, name: &str, uid: &str) {
+        if self.known(name, uid).is_some() {
+            self.update(name, |entry| (entry.offer, entry.unanswered) = (Vec::new(), None));
+        }
+    }
+
+    /// Takes that nothing more is tried for now. What surely did not reach the node is free again.
+    pub(crate) fn withdraw(&mut self, name: &str, uid: &str) {
+        if self.known(name, uid).is_some() {
+            self.update(name, |entry| entry.offer = Vec::new());
+        }
+    }
+
+    /// Returns what is wrong with the pod CIDRs that the node has.
+    pub(crate) fn problems(&self, name: &str) -> Vec<Problem> {
+        let Some(entry) = self.nodes.get(name) else { return Vec::new() };
+        let mut problems = Vec::new();
+        for (position, cidr) in entry.cidrs.iter().enumerate() {
+            let Ok(net) = cidr.parse::<IpNet>() else {
+                problems.push(Problem::Garbage(cidr.clone()));
+                continue;
+            };
+            match self.pools.get(position) {
+                None => problems.push(Problem::Surplus(cidr.clone())),
+                Some(pool) if pool.set().blocks_of(&net).is_none() => {
+                    problems.push(Problem::Outside(cidr.clone(), pool.set().cluster()));
+                }
+                Some(_) => {}
+            }
+            for pool in &self.pools {
+                let Some(blocks) = pool.set().blocks_of(&net) else { continue };
+                let others = pool.others(&blocks, name).next();
+                problems.extend(others.map(|other| Problem::Shared(cidr.clone(), other.clone())));
+                problems.extend(pool.service(&blocks).map(|service| Problem::Service(cidr.clone(), service)));
+            }
+        }
+        problems
+    }
+
+    /// Returns what happened to each cluster CIDR since the last call, and for how many waiting nodes there may be
+    /// something now: those nodes.
+    pub(crate) fn take_changes(&mut self) -> (Vec<Changed>, Vec<Arc<str>>) {
+        let changes: Vec<Changed> = self.pools.iter_mut().map(Pool::take_changes).collect();
+        let freed: u64 = changes.iter().map(|changed| changed.freed).sum();
+        let mut woken = Vec::new();
+        while (woken.len() as u64) < freed
+            && let Some(name) = self.waiting.pop_front()
+        {
+            if let Some(entry) = self.nodes.get_mut(&name).filter(|entry| entry.waits) {
+                entry.waits = false;
+                woken.push(name);
+            }
+        }
+        (changes, woken)
+    }
+
+    /// Returns the cluster CIDRs.
+    pub(crate) fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    fn known(&self, name: &str, uid: &str) -> Option<&Entry> {
+        self.nodes.get(name).filter(|entry| &*entry.uid == uid)
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.update(name, |entry| *entry = Entry::default());
+        self.nodes.remove(name);
+    }
+
+    /// Changes what a node has, is offered or may get, and the pools with it.
+    fn update(&mut self, name: &str, change: impl FnOnce(&mut Entry)) {
+        let Some((name, _)) = self.nodes.get_key_value(name) else { return };
+        let name = name.clone();
+        let Some(entry) = self.nodes.get_mut(&name) else { return };
+        let before = entry.all_holds();
+        change(entry);
+        let after = entry.all_holds();
+        for hold in after.iter().filter(|hold| !before.contains(hold)) {
+            self.pools[hold.pool].hold(&hold.blocks, &name);
+        }
+        for hold in before.iter().filter(|hold| !after.contains(hold)) {
+            self.pools[hold.pool].drop_hold(&hold.blocks, &name);
+        }
+    }
+}
+
+impl Entry {
+    /// Returns what it has, is to get or may get, each once.
+    fn all_holds(&self) -> Vec<Hold> {
+        let maybe = self.unanswered.iter().flat_map(|unanswered| &unanswered.holds);
+        let mut all: Vec<Hold> = Vec::with_capacity(self.held.len());
+        for hold in self.held.iter().chain(&self.offer).chain(maybe) {
+            if !all.contains(hold) {
+                all.push(hold.clone());
+            }
+        }
+        all
+    }
+}
+
+/// Returns the blocks of every cluster CIDR that these networks touch, whatever their order.
+fn holds_of(pools: &[Pool], cidrs: &[Arc<str>]) -> Vec<Hold> {
+    let nets = cidrs.iter().filter_map(|cidr| cidr.parse::<IpNet>().ok());
+    let blocks = |net: IpNet| {
+        let blocks =
+            move |(index, pool): (usize, &Pool)| Some(Hold { pool: index, blocks: pool.set().blocks_of(&net)? });
+        pools.iter().enumerate().filter_map(blocks).collect::<Vec<_>>()
+    };
+    nets.flat_map(blocks).collect()
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod history_tests;

@@ -1,0 +1,25 @@
+use super::{
+    ManagerError, NODE_CLIENT,
+    wiring::{Wiring, done},
+};
+use crate::{config::controllers as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
+
+impl Wiring<'_> {
+    /// Adds the node-IPAM controller if it is named and `--allocate-node-cidrs` is set.
+    pub(super) fn node_ipam_controller(&mut self) -> Result<(), ManagerError> {
+        if !self.is_enabled(names::NODE_IPAM) {
+            return Ok(());
+        }
+        let Some(config) = &self.manager.config.node_ipam.pools else {
+            tracing::info!(
+                controller = names::NODE_IPAM,
+                "controller is not started: --allocate-node-cidrs is not set"
+            );
+            return Ok(());
+        };
+        let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT);
+        let controller = NodeIpamController::new(cx, config)?;
+        self.controllers.push((names::NODE_IPAM, done(controller.run(self.stop.clone()))));
+        Ok(())
+    }
+}
