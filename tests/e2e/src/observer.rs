@@ -42,6 +42,7 @@ struct State {
     tainted: BTreeSet<String>,
     deleted: Vec<Seen>,
     exposed: Vec<Seen>,
+    renetworked: Vec<Seen>,
     services: History,
 }
 
@@ -91,6 +92,11 @@ impl Observer {
         self.shared.state.lock().deleted.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
     }
 
+    /// Nodes with such names whose pod networks changed after they had been given, or were another living node's.
+    pub fn renetworked(&self, prefix: &str) -> Vec<Seen> {
+        self.shared.state.lock().renetworked.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+    }
+
     /// The Services whose names begin so, as last seen.
     pub fn services(&self, prefix: &str) -> Services {
         self.shared.state.lock().services.with_prefix(prefix)
@@ -138,12 +144,27 @@ impl State {
         } else if self.tainted.contains(&seen.uid) && addresses(&node).is_empty() {
             self.exposed.push(seen.clone());
         }
+        self.see_networks(&seen, &node);
         if let Some(old) = self.nodes.insert(seen.name.clone(), Arc::new(node)) {
             let old = Seen::of(&old.metadata);
             // Deleted and registered again between two looks.
             if old.uid != seen.uid {
                 self.deleted.push(old);
             }
+        }
+    }
+
+    fn see_networks(&mut self, seen: &Seen, node: &Node) {
+        let cidrs = pod_cidrs(node);
+        let before = self.nodes.get(&seen.name).filter(|old| old.metadata.uid == node.metadata.uid);
+        let before = before.map(|old| pod_cidrs(old)).unwrap_or_default();
+        if before == cidrs {
+            return;
+        }
+        let mut others = self.nodes.iter().filter(|(name, _)| **name != seen.name);
+        let taken = others.any(|(_, other)| pod_cidrs(other).iter().any(|cidr| cidrs.contains(cidr)));
+        if taken || !before.is_empty() {
+            self.renetworked.push(seen.clone());
         }
     }
 
@@ -177,6 +198,11 @@ pub fn addresses(node: &Node) -> Vec<String> {
 /// A label of the node.
 pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The node's pod networks.
+pub fn pod_cidrs(node: &Node) -> Vec<String> {
+    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
 /// The node's provider ID.

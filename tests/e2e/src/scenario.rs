@@ -1,5 +1,6 @@
 //! One scenario in its own corner of a cluster: region, cloud, nodes, lease, users and processes.
 
+mod network;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ccm::{Ccm, log_file};
 use crate::observer::{Nodes, addresses, is_tainted, provider_id};
 use crate::server::{Server, Write};
+
+pub use self::network::condition;
 
 /// How long a condition may take that only needs a few round trips.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -381,7 +384,8 @@ impl Scenario {
     }
 
     /// Judges what was seen all along: no node without addresses lost its taint, none went that should live, no
-    /// Service lost the finalizer or the address of a balancer that it wanted all along, and no process panicked.
+    /// Service lost the finalizer or the address of a balancer that it wanted all along, no pod network changed or belonged
+    /// to two nodes, and no process panicked.
     pub fn verdict(&self) -> anyhow::Result<()> {
         let observer = &self.server.observer;
         let exposed = observer.exposed(&self.prefix());
@@ -389,6 +393,8 @@ impl Scenario {
         let mut bereft = observer.bereft(&self.prefix());
         bereft.retain(|seen| !self.bereft.lock().contains(&seen.name));
         anyhow::ensure!(bereft.is_empty(), "Services lost finalizer or address that wanted both: {bereft:?}");
+        let renetworked = observer.renetworked(&self.prefix());
+        anyhow::ensure!(renetworked.is_empty(), "pod networks changed, or belong to two nodes: {renetworked:?}");
         let mortal = self.mortal.lock();
         let mut killed = observer.deleted(&self.prefix());
         killed.retain(|seen| !mortal.contains(&seen.name) && !mortal.contains(&seen.uid));

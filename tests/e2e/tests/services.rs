@@ -9,8 +9,12 @@ mod crash;
 mod finalizers;
 #[path = "services/gate.rs"]
 mod gate;
+#[path = "services/ipam.rs"]
+mod ipam;
 #[path = "services/lifecycle.rs"]
 mod lifecycle;
+#[path = "services/routes.rs"]
+mod routes;
 #[path = "services/rules.rs"]
 mod rules;
 #[path = "support/run.rs"]
@@ -37,6 +41,8 @@ fn cases() -> Vec<Case> {
     cases.extend(lifecycle::cases());
     cases.extend(finalizers::cases());
     cases.extend(rules::cases());
+    cases.extend(routes::cases());
+    cases.extend(ipam::cases());
     let alone = |case| Case {
         disruptive: true,
         own_server: Some(|| Options { log_limit: 200_000, ..Options::default() }),

@@ -160,8 +160,10 @@ impl Scenario {
         }
     }
 
-    /// Takes away what would be somebody's work after this scenario: its Services, whatever holds them.
+    /// Takes away what would be somebody's work after this scenario: its nodes, and its Services, whatever holds them.
     pub async fn clean_up(&self) -> anyhow::Result<()> {
+        let ours = ListParams::default().labels(&format!("{}={}", super::REGION, self.region()));
+        self.nodes_api().delete_collection(&DeleteParams::default(), &ours).await.context("take the nodes away")?;
         let api = self.services_api();
         for service in api.list(&ListParams::default()).await?.items {
             let name = service.name_any();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ccm_core::k8s::well_known::FINALIZER_LOAD_BALANCER;
-use ccm_e2e::observer::has_finalizer;
+use ccm_e2e::observer::ingress_addresses;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_mock::cloud::Operation;
 use ccm_testkit::apiserver::{Action, Match};
@@ -78,29 +78,31 @@ fn finalizers(s: &Scenario, name: &str) -> anyhow::Result<Vec<String>> {
 async fn a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_cloud_write(
     s: &Scenario,
 ) -> anyhow::Result<()> {
-    let (nodes, name) = (s.names(2), s.name(0));
+    let (nodes, names) = (s.names(2), s.names(2));
     let ccm = s.start("a", &FLAGS).await?;
     s.register_initialized(&nodes).await?;
-    s.create(&Scenario::manifest(&name)).await?;
-    s.served(&[name.clone()], SOON).await?;
+    s.create_all(&names).await?;
+    s.served(&names, SOON).await?;
     let calls = s.cloud.calls();
-    s.may_be_bereft(&name);
-    let bare = s.change(&name, json!({"metadata": {"finalizers": null}})).await?;
+    s.may_be_bereft(&names[0]);
+    let bare = s.change(&names[0], json!({"metadata": {"finalizers": null}})).await?;
     s.caught_up(&bare).await?;
-    s.served(&[name.clone()], SOON).await?;
+    s.served(&names, SOON).await?;
+    let name = &names[1];
     // The server stores a mode where none is given, which makes no difference; another mode is one.
     for (mode, writes) in [(None, 0), (Some("Proxy"), 1)] {
         let before = s.service_writes("a").await?.len();
-        let mut ingress = json!({"ip": s.cloud.load_balancers()[0].address});
+        let mut ingress = json!({"ip": ingress_addresses(&*s.service(name).map_err(anyhow::Error::msg)?)[0]});
         if let Some(mode) = mode {
             ingress["ipMode"] = json!(mode);
         }
         let patch = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [ingress]}}}));
-        let stored = s.services_api().patch_status(&name, &PatchParams::default(), &patch).await?;
+        let stored = s.services_api().patch_status(name, &PatchParams::default(), &patch).await?;
+        s.caught_up(&stored).await?;
         let kept = stored.status.and_then(|status| status.load_balancer?.ingress?.pop()?.ip_mode);
         anyhow::ensure!(kept.as_deref() == Some(mode.unwrap_or("VIP")), "{mode:?} is stored as {kept:?}");
         s.becomes("VIP again", SOON, || {
-            let service = s.service(&name)?;
+            let service = s.service(name)?;
             let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
             match ingress.and_then(|list| list.first()?.ip_mode.as_deref()) {
                 Some("VIP") => Ok(()),
@@ -113,7 +115,6 @@ async fn a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_clou
         let writes_since = s.service_writes("a").await?.len() - before;
         anyhow::ensure!(writes_since == writes, "{mode:?}: {writes_since} writes");
     }
-    anyhow::ensure!(has_finalizer(&*s.service(&name).map_err(anyhow::Error::msg)?), "no finalizer");
     let since = s.cloud.calls().since(&calls);
     anyhow::ensure!(since.writes() == 0, "{since}");
     ccm.terminate().await
