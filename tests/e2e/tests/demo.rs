@@ -11,7 +11,7 @@ use std::{
 use ccm_e2e::ccm::Ccm;
 use tokio::process::Command;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 async fn demo(folder: &Path, args: &[&str]) -> Ccm {
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
@@ -35,8 +35,26 @@ async fn once_shows_everything_and_ends_well() {
     assert!(status.success(), "{status}: {log}");
     assert!(log.contains("all 12 nodes initialised"), "{log}");
     assert_eq!(log.matches("  initialised  zone=demo-1").count(), 10, "the first ten are shown one by one: {log}");
+    assert_eq!(log.matches("  route 100.64.").count(), 10, "so are routes: {log}");
+    said_with_calls(&log, "all 12 nodes have a pod CIDR and a route", &["12 create_route"]);
+    assert_eq!(log.matches("<pending>").count(), 3, "{log}");
+    said_with_calls(&log, "all 3 have an address", &["3 create_load_balancer"]);
+    assert_eq!(log.matches("LoadBalancer  198.18.0.").count(), 3, "{log}");
+    // Two balancers had the node, the third has the nodes of another zone.
+    assert_eq!(log.matches("12 nodes -> 11 nodes, 1 change(s)").count(), 2, "{log}");
+    assert!(log.contains("zonal  untouched"), "{log}");
+    said_with_calls(&log, "no balancer leads to node-", &["2 update_load_balancer"]);
     assert!(log.contains("Node node-11 deleted"), "{log}");
+    said_with_calls(&log, "no balancer and no route leads to node-11", &["1 delete_route", "update_load_balancer"]);
     assert!(!said(&demo, "kubeconfig").exists(), "the kubeconfig goes away with the demo");
+}
+
+/// Checks that the first line of cloud calls after a text names these.
+fn said_with_calls(log: &str, text: &str, calls: &[&str]) {
+    let after = log.split_once(text).unwrap_or_else(|| panic!("no {text:?} in {log}")).1;
+    let (_, line) = after.split_once("cloud calls: ").unwrap_or_else(|| panic!("no calls after {text:?} in {log}"));
+    let line = line.lines().next().unwrap_or_default();
+    assert!(calls.iter().all(|call| line.contains(call)), "{calls:?} are not all in {line:?}");
 }
 
 #[tokio::test]
@@ -52,6 +70,11 @@ async fn it_stays_for_kubectl_until_it_is_told_to_end() {
             assert_eq!(nodes.matches("topology.kubernetes.io/zone=demo-1").count(), 2, "{nodes}");
             let events = kubectl(&kubeconfig, folder.path(), &["describe", "node", "node-0"]).await.unwrap();
             assert!(events.contains("Node synced successfully"), "{events}");
+            let services = kubectl(&kubeconfig, folder.path(), &["get", "services"]).await.unwrap();
+            assert_eq!(services.matches("198.18.0.").count(), 3, "{services}");
+            let web = kubectl(&kubeconfig, folder.path(), &["describe", "service", "web"]).await.unwrap();
+            assert!(web.contains("Ensured load balancer"), "{web}");
+            assert!(web.contains("load-balancer-id"), "{web}");
         }
         // Not by a macro, whose output of a passing test nobody would see.
         None => writeln!(std::io::stderr(), "SKIPPED: kubectl is not on PATH; the demo was not asked by it").unwrap(),

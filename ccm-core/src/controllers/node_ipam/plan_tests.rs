@@ -42,6 +42,7 @@ fn taken(ledger: &Ledger) -> Vec<u64> {
 const SMALL: &[(&str, u8)] = &[("127.123.234.0/28", 30)];
 const DUAL: &[(&str, u8)] = &[("127.123.234.0/24", 30), ("ace:cab:deca::/56", 64)];
 
+// length: a table of cases
 #[test]
 fn what_nodes_have_at_the_start_is_taken_and_what_is_wrong_with_it_is_told() {
     /// Name, clusters, what the node has; what it is told, what is taken.

@@ -220,7 +220,7 @@ impl ServiceController {
     /// nodes seem to be gone.
     async fn look_at_all(&self) {
         let since = self.news.pacer.lock().pass(self.now());
-        let mut used: HashMap<Vec<LabelRequirement>, Vec<(Arc<str>, Option<Applied>)>> = HashMap::new();
+        let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
         for (key, known) in &*self.known.lock() {
             if let Some(Backends::Nodes(requirements)) = &known.takes {
                 used.entry(requirements.clone()).or_default().push((key.clone(), known.applied));
@@ -231,7 +231,7 @@ impl ServiceController {
             match self.sets.get(requirements).await {
                 // What was not applied yet may be on its way with older backends.
                 Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
-                    let current = applied.is_some_and(|applied| applied.backends == Some(set.fingerprint));
+                    let current = applied.is_some_and(|applied: Applied| applied.backends == Some(set.fingerprint));
                     (!current).then(|| key.clone())
                 })),
                 Err(doubt) => {

@@ -135,3 +135,7 @@ pub(crate) fn loses_endpoints(old: &EndpointSliceView, new: &EndpointSliceView) 
     };
     old.endpoints.iter().any(|e| serves(old, &e.addresses) && !serves(new, &e.addresses))
 }
+
+#[cfg(test)]
+#[path = "node_set_tests.rs"]
+mod tests;

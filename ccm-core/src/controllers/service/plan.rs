@@ -17,6 +17,7 @@ const REPAIR_GAP: Duration = Duration::from_secs(30);
 
 /// What this process knows about one Service beyond the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each named where it is used")]
 pub(crate) struct Known {
     /// UID that all of this is about; empty before the Service is looked at.
     pub(crate) uid: Box<str>,
@@ -280,3 +281,7 @@ pub(crate) fn same_status(a: &LbStatus, b: &LbStatus) -> bool {
             .zip(&b.ingress)
             .all(|(a, b)| a.ip == b.ip && a.hostname == b.hostname && a.ports == b.ports && mode(a) == mode(b))
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

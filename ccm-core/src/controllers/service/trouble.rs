@@ -167,3 +167,7 @@ fn limited(hosts: &[Arc<str>]) -> String {
 pub(crate) fn names(nodes: &[Arc<NodeView>]) -> Vec<Arc<str>> {
     nodes.iter().map(|node| node.name.clone()).collect()
 }
+
+#[cfg(test)]
+#[path = "trouble_tests.rs"]
+mod tests;

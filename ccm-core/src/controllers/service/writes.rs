@@ -32,11 +32,9 @@ pub(crate) fn publication(
     annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
 ) -> Option<Patch> {
     let status = status.filter(|status| !same_status(status, &service.status));
-    let differs = |(key, value): &(&Box<str>, &Option<Box<str>>)| {
-        service.annotations.get(&***key).map(|v| &**v) != value.as_deref()
-    };
-    let changed: Map<String, Value> =
-        annotations.iter().filter(differs).map(|(key, value)| (key.to_string(), json!(value))).collect();
+    let differs = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) != value;
+    let changed = annotations.iter().filter(|(key, value)| differs(key, value.as_deref()));
+    let changed: Map<String, Value> = changed.map(|(key, value)| (key.to_string(), json!(value))).collect();
     if status.is_none() && changed.is_empty() {
         return None;
     }
@@ -142,3 +140,7 @@ fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp>
     }
     operations
 }
+
+#[cfg(test)]
+#[path = "writes_tests.rs"]
+mod tests;

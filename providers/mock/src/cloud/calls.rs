@@ -93,8 +93,8 @@ impl Operation {
         !matches!(self, Self::ListRoutes | Self::ListLoadBalancers)
     }
 
-    /// Returns the part of the cloud that a call goes to.
-    pub(super) fn capability(self) -> Capability {
+    /// Returns the part of the cloud that the operation goes to; load balancers for [`Any`](Self::Any).
+    pub fn capability(self) -> Capability {
         match self {
             Self::DescribeInstances => Capability::Instances,
             Self::ListRoutes | Self::CreateRoute | Self::DeleteRoute => Capability::Routes,
@@ -193,14 +193,22 @@ impl Calls {
     }
 }
 
-impl std::fmt::Display for Calls {
-    /// Writes what was called at all: `2 get_load_balancer, 1 update_load_balancer`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let called = Operation::ALL.into_iter().filter(|operation| self.of(*operation) > 0);
+impl Calls {
+    /// Writes what was called of one part of the cloud: `2 get_load_balancer, 1 update_load_balancer`.
+    pub fn of_capability(&self, capability: Capability) -> String {
+        self.words(|operation| operation.capability() == capability)
+    }
+
+    fn words(&self, counts: impl Fn(Operation) -> bool) -> String {
+        let called = Operation::ALL.into_iter().filter(|operation| counts(*operation) && self.of(*operation) > 0);
         let parts: Vec<String> = called.map(|call| format!("{} {}", self.of(call), call.as_str())).collect();
-        match parts.is_empty() {
-            true => f.write_str("none"),
-            false => f.write_str(&parts.join(", ")),
-        }
+        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+    }
+}
+
+impl std::fmt::Display for Calls {
+    /// Writes what was called at all.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.words(|_| true))
     }
 }

@@ -3,7 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod load_balancers;
 mod planted;
+mod planted_balancers;
+mod planted_routes;
+mod routes;
+mod stage;
 
 use std::{sync::Arc, time::Duration};
 
@@ -67,19 +72,7 @@ impl InstanceCloud for Scripted {
     }
 
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        let (error, after) = match fault {
-            InjectedFault::Denied => (FaultError::PermissionDenied, None),
-            InjectedFault::Throttled(after) => (FaultError::Throttled, Some(after.as_secs_f64())),
-            InjectedFault::Invalid => (FaultError::Invalid, None),
-            InjectedFault::Transient => (FaultError::Transient, None),
-        };
-        let spec = FaultSpec {
-            operation: Some(Operation::DescribeInstances),
-            error: Some(error),
-            retry_after_seconds: after,
-            ..FaultSpec::default()
-        };
-        self.0.set_faults(vec![Fault::new(spec)?]);
+        self.0.set_faults(vec![crate::fault(Operation::DescribeInstances, fault, false)]);
         Ok(true)
     }
 
@@ -107,6 +100,24 @@ impl InstanceCloud for Scripted {
             .map(str::to_owned)
             .to_vec()
     }
+}
+
+/// Makes the mock's fault that the kit means.
+fn fault(operation: Operation, fault: InjectedFault, answer_lost: bool) -> Fault {
+    let (error, after) = match fault {
+        InjectedFault::Denied => (FaultError::PermissionDenied, None),
+        InjectedFault::Throttled(after) => (FaultError::Throttled, Some(after.as_secs_f64())),
+        InjectedFault::Invalid => (FaultError::Invalid, None),
+        InjectedFault::Transient => (FaultError::Transient, None),
+    };
+    let spec = FaultSpec {
+        operation: Some(operation),
+        error: Some(error),
+        retry_after_seconds: after,
+        answer_lost,
+        ..FaultSpec::default()
+    };
+    Fault::new(spec).unwrap()
 }
 
 fn cloud() -> MockCloud {

@@ -1,47 +1,56 @@
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, InstanceMetadata, Need, NodeQuery, Op, Power, Presence},
+    provider::{CloudProvider, Op},
     runtime::gate::WriteGate,
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    InstanceCloud, Make,
-    instances::ids,
+    Make,
     report::{Problem, Verdict},
 };
 
-/// Longest wait for one answer: what the framework gives a call.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Name of the cluster that the provider under test works for.
+pub(super) const CLUSTER: &str = "conformance";
 
-pub(super) type Answer = Result<Presence, CloudError>;
-
-/// What a rule works with: the cloud, fresh providers, instances of its own.
-pub(super) struct Bench<'a> {
+/// What a rule works with: the cloud, fresh providers, things of its own. The suites add what they need.
+pub(super) struct Bench<'a, C: ?Sized> {
     make: &'a Make,
-    pub(super) cloud: &'a dyn InstanceCloud,
+    pub(super) cloud: &'a C,
     rule: &'static str,
-    created: Mutex<Vec<String>>,
+    /// Names of the instances to delete afterwards.
+    pub(super) created: Mutex<Vec<String>>,
+    /// Nodes that rules about load balancers share.
+    pub(super) pool: tokio::sync::Mutex<Vec<Arc<NodeView>>>,
     names: AtomicUsize,
 }
 
-impl<'a> Bench<'a> {
-    pub(super) fn new(make: &'a Make, cloud: &'a dyn InstanceCloud, rule: &'static str) -> Self {
-        Self { make, cloud, rule, created: Mutex::default(), names: AtomicUsize::new(0) }
+impl<'a, C: ?Sized> Bench<'a, C> {
+    pub(super) fn new(make: &'a Make, cloud: &'a C, rule: &'static str) -> Self {
+        Self {
+            make,
+            cloud,
+            rule,
+            created: Mutex::default(),
+            pool: tokio::sync::Mutex::default(),
+            names: AtomicUsize::new(0),
+        }
     }
 
-    /// Returns a node name that nothing else uses.
+    /// Returns a name that nothing else uses.
     pub(super) fn name(&self) -> String {
-        format!("{}-{}", self.rule, self.names.fetch_add(1, Ordering::Relaxed))
+        format!("{}-{}", self.rule, self.number())
+    }
+
+    /// Returns a number that no other call on this bench returns.
+    pub(super) fn number(&self) -> usize {
+        self.names.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns a node name whose instance, if the rule creates one, is deleted afterwards.
@@ -51,138 +60,13 @@ impl<'a> Bench<'a> {
         name
     }
 
-    /// Creates a running instance and returns the name of its node.
-    pub(super) async fn create(&self) -> Verdict<String> {
-        let name = self.reserve();
-        self.cloud.create(&name).await?;
-        Ok(name)
-    }
-
-    pub(super) async fn create_many(&self, count: usize) -> Verdict<Vec<String>> {
-        let mut names = Vec::with_capacity(count);
-        for _ in 0..count {
-            names.push(self.create().await?);
-        }
-        Ok(names)
-    }
-
-    /// Undoes what the rule did to the cloud.
-    pub(super) async fn clean(&self) -> Verdict {
-        self.cloud.restore().await?;
-        let created = std::mem::take(&mut *self.created.lock());
-        for name in created {
-            self.cloud.delete(&name).await?;
-        }
-        Ok(())
-    }
-
     /// Makes a provider that remembers nothing.
-    pub(super) async fn provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
-        let provider = (self.make)().await.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))?;
-        match provider.instances() {
-            Some(_) => Ok(provider),
-            None => Err(Problem::Unsupported("the provider has no instances".to_owned())),
-        }
-    }
-
-    /// Makes a query about a node without provider ID.
-    pub(super) fn query(&self, name: &str) -> NodeQuery {
-        NodeQuery { node: Arc::new(self.cloud.node(name)), need: Need::Initialize, max_age: Duration::ZERO }
-    }
-
-    /// Makes a query about a node with a provider ID.
-    pub(super) fn query_by_id(&self, name: &str, id: &str) -> NodeQuery {
-        let node = NodeView { provider_id: Some(Arc::from(id)), ..self.cloud.node(name) };
-        NodeQuery { node: Arc::new(node), need: Need::Initialize, max_age: Duration::ZERO }
-    }
-
-    /// Asks and gives every query its answer; an error of the batch is an error of each. A wrong number of answers is
-    /// judged elsewhere.
-    pub(super) async fn ask(&self, provider: &Arc<dyn CloudProvider>, queries: &[NodeQuery]) -> Verdict<Vec<Answer>> {
-        let answers = match self.ask_raw(provider, &open_op(), queries).await? {
-            Ok(answers) => answers,
-            Err(error) => vec![Err(error); queries.len()],
-        };
-        match answers.len() == queries.len() {
-            true => Ok(answers),
-            false => Err(Problem::Blocked(
-                ids::ONE_ANSWER_PER_QUERY,
-                format!("{} answers to {} queries", answers.len(), queries.len()),
-            )),
-        }
-    }
-
-    pub(super) async fn ask_raw(
-        &self,
-        provider: &Arc<dyn CloudProvider>,
-        op: &Op,
-        queries: &[NodeQuery],
-    ) -> Verdict<Result<Vec<Answer>, CloudError>> {
-        let Some(instances) = provider.instances() else {
-            return Err(Problem::Failed("the provider lost its instances".to_owned()));
-        };
-        let asked = tokio::time::timeout(PATIENCE, instances.describe(op, queries)).await;
-        asked.map_err(|_| Problem::Failed(format!("no answer within {PATIENCE:?}")))
-    }
-
-    /// Asks a fresh provider about one node.
-    pub(super) async fn ask_one(&self, query: NodeQuery) -> Verdict<Answer> {
-        let provider = self.provider().await?;
-        let mut answers = self.ask(&provider, &[query]).await?;
-        // `ask` has counted the answers.
-        Ok(answers.remove(0))
-    }
-
-    /// Compares a provider's answer with that of one which remembers nothing; the inner error says how they differ.
-    pub(super) async fn is_fresh(
-        &self,
-        provider: &Arc<dyn CloudProvider>,
-        query: &NodeQuery,
-    ) -> Verdict<Result<(), String>> {
-        let mut seen = self.ask(provider, std::slice::from_ref(query)).await?;
-        let (seen, truth) = (seen.remove(0), self.ask_one(query.clone()).await?);
-        let state = |answer: &Answer| match answer {
-            Ok(Presence::NotFound) => Some(None),
-            Ok(Presence::Found { power, .. }) => Some(Some(*power)),
-            Err(_) => None,
-        };
-        Ok(match state(&seen) == state(&truth) {
-            true => Ok(()),
-            false => Err(format!("{}, where a new provider sees: {}", show(&seen), show(&truth))),
-        })
-    }
-
-    /// Returns what a fresh provider says of an instance that exists; another rule judges whether it is found.
-    pub(super) async fn meta(&self, name: &str) -> Verdict<InstanceMetadata> {
-        match self.ask_one(self.query(name)).await? {
-            Ok(Presence::Found { power: Power::Running, meta }) => Ok(meta),
-            other => Err(Problem::Blocked(ids::FOUND_BY_NAME, show(&other))),
-        }
-    }
-
-    /// Returns the provider ID of an instance that exists, found again by it; another rule judges whether it is.
-    pub(super) async fn provider_id(&self, name: &str) -> Verdict<Box<str>> {
-        let blocked = |seen: &str| Problem::Blocked(ids::PROVIDER_ID_ROUND_TRIP, seen.to_owned());
-        let id = self.meta(name).await?.provider_id.ok_or_else(|| blocked("no provider ID"))?;
-        match self.ask_one(self.query_by_id(name, &id)).await? {
-            Ok(Presence::Found { .. }) => Ok(id),
-            other => Err(blocked(&show(&other))),
-        }
+    pub(super) async fn make(&self) -> Verdict<Arc<dyn CloudProvider>> {
+        (self.make)().await.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))
     }
 }
 
 /// An operation that may do everything.
 pub(super) fn open_op() -> Op {
-    Op::new("conformance", CancellationToken::new(), WriteGate::always_open())
-}
-
-/// Shows an answer in one line.
-pub(super) fn show(answer: &Answer) -> String {
-    match answer {
-        Ok(Presence::NotFound) => "not found".to_owned(),
-        Ok(Presence::Found { power, meta }) => {
-            format!("found, {power:?}, provider ID {}", meta.provider_id.as_deref().unwrap_or("missing"))
-        }
-        Err(error) => format!("error {}: {}", error.kind(), error.chain()),
-    }
+    Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open())
 }

@@ -17,12 +17,16 @@
 //! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
 //! that cannot be judged because another one is broken names that one instead of failing too.
 
+mod balancers;
 mod bench;
 mod instances;
 mod report;
+mod routes;
+mod rule;
+mod script;
 mod syntax;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_core::{
@@ -31,17 +35,24 @@ use ccm_core::{
 };
 use futures::{FutureExt, future::BoxFuture};
 
+pub use balancers::{Clients, CloudBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
 pub use instances::INSTANCE_RULES;
 pub use report::{Case, Outcome, Report};
+pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
+pub use rule::Rule;
+pub use script::{ScriptedCloud, Tally, Trouble, TroubleKind};
 
-use self::bench::Bench;
+use self::{
+    bench::Bench,
+    report::{Problem, Verdict},
+};
 
 /// Changes the cloud behind the provider under test.
 ///
 /// A change is complete when its function returns: an instance that was stopped no longer runs. An error fails the rule
 /// that asked for the change.
 #[async_trait]
-pub trait InstanceCloud: Send + Sync {
+pub trait InstanceCloud: Send + Sync + 'static {
     /// Creates a running instance for the node of this name (lower-case letters, digits, dashes; unique in the run).
     async fn create(&self, node: &str) -> anyhow::Result<()>;
 
@@ -135,10 +146,58 @@ where
     for rule in &INSTANCE_RULES {
         let bench = Bench::new(&make, cloud, rule.id);
         let started = tokio::time::Instant::now();
-        let verdict = (rule.check)(&bench).await;
+        let verdict = without_panic((rule.check)(&bench)).await;
         let cleaned = bench.clean().await;
         report.push(rule, verdict.and(cleaned), started.elapsed());
     }
     report.settle();
     report
+}
+
+/// Checks every rule about load balancers, several of which spoil each cloud call in turn: some thousand calls, under
+/// paused time within seconds.
+///
+/// `make` is called many times per rule and must give a provider that remembers nothing.
+pub async fn check_load_balancers<F, Fut>(make: F, cloud: &dyn LoadBalancerCloud) -> Report
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
+{
+    check_scripted("load balancers", &LOAD_BALANCER_RULES, Box::new(move || make().boxed()), cloud).await
+}
+
+/// Checks every rule about routes. Otherwise as [`check_load_balancers`].
+pub async fn check_routes<F, Fut>(make: F, cloud: &dyn RouteCloud) -> Report
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
+{
+    check_scripted("routes", &ROUTE_RULES, Box::new(move || make().boxed()), cloud).await
+}
+
+/// Checks rules against a cloud that is reset after each.
+async fn check_scripted<C: ScriptedCloud + ?Sized>(
+    suite: &'static str,
+    rules: &[Rule<C>],
+    make: Make,
+    cloud: &C,
+) -> Report {
+    let mut report = Report::new(suite);
+    for rule in rules {
+        let bench = Bench::new(&make, cloud, rule.id);
+        let started = tokio::time::Instant::now();
+        let verdict = without_panic((rule.check)(&bench)).await;
+        let cleaned = cloud.reset().await.map_err(Into::into);
+        report.push(rule, verdict.and(cleaned), started.elapsed());
+    }
+    report.settle();
+    report
+}
+
+/// A provider that panics breaks the rule at hand and does not end the run.
+async fn without_panic(check: BoxFuture<'_, Verdict>) -> Verdict {
+    AssertUnwindSafe(check).catch_unwind().await.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(Problem::Failed(format!("panicked: {}", text.unwrap_or("without a message"))))
+    })
 }

@@ -1,6 +1,6 @@
 use std::{fmt, time::Duration};
 
-use super::instances::Rule;
+use super::rule::Rule;
 
 /// Why a rule did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,11 @@ impl From<anyhow::Error> for Problem {
 }
 
 pub(super) type Verdict<T = ()> = Result<T, Problem>;
+
+/// Fails with what was seen unless `ok`.
+pub(super) fn expect(ok: bool, seen: impl FnOnce() -> String) -> Verdict {
+    if ok { Ok(()) } else { Err(Problem::Failed(seen())) }
+}
 
 /// What became of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +66,7 @@ impl Report {
         Self { suite, cases: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, rule: &Rule, verdict: Verdict, took: Duration) {
+    pub(super) fn push<C: ?Sized>(&mut self, rule: &Rule<C>, verdict: Verdict, took: Duration) {
         let (outcome, seen) = match verdict {
             Ok(()) => (Outcome::Passed, String::new()),
             Err(Problem::Failed(seen)) => (Outcome::Failed, seen),

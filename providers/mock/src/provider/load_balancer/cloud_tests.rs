@@ -270,6 +270,27 @@ async fn drift_is_repaired() {
     assert_ne!(anew.id, good.id);
 }
 
+/// The framework asks for the plan after a restart, and ensures nothing when there is none.
+#[tokio::test(start_paused = true)]
+async fn a_plan_names_what_a_restart_must_not_miss() {
+    let provider = provider("loadBalancerDeletion: 10s");
+    let first = want(service(), &["n1"]);
+    let status = provider.ensure(&op(), &first, Depth::Trust).await.status.unwrap();
+    let published = want(ServiceView { status, ..service() }, &["n1"]);
+    assert_eq!(provider.plan(&op(), &published).await.unwrap(), []);
+    // Made anew behind our back, with another address.
+    let name = cloud(&provider).load_balancers().remove(0).name;
+    cloud(&provider).remove_load_balancer(&name);
+    let other = ServiceView { uid: "other".into(), ..service() };
+    provider.ensure(&op(), &want(other, &["n1"]), Depth::Trust).await.result.unwrap();
+    provider.ensure(&op(), &first, Depth::Trust).await.result.unwrap();
+    let planned = provider.plan(&op(), &published).await.unwrap();
+    assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["publish_status"]);
+    provider.delete(&op(), &lb_ref()).await.unwrap();
+    let planned = provider.plan(&op(), &published).await.unwrap();
+    assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["create_load_balancer"]);
+}
+
 #[tokio::test]
 async fn each_family_has_its_address() {
     let provider = provider("{loadBalancerAddressPool: 192.0.2.0/28, loadBalancerIPv6AddressPool: '2001:db8::/64'}");

@@ -99,9 +99,10 @@ impl LoadBalancers for MockProvider {
     }
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        let published = &want.service.status;
         let want = desired::spec(want, &self.settings)?;
         let seen = op.run(self.api.get_load_balancer(&want.key)).await?;
-        Ok(plan::plan(seen.as_ref(), &want).iter().map(|action| action.describe(&want)).collect())
+        Ok(plan::describe(seen.as_ref(), &want, published))
     }
 }
 

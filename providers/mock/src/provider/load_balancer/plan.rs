@@ -1,6 +1,6 @@
 //! What has to be done about a balancer. Pure.
 
-use ccm_core::provider::PlannedChange;
+use ccm_core::{k8s::LbStatus, provider::PlannedChange};
 
 use crate::cloud::{BalancerState, LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, Members, Operation};
 
@@ -34,9 +34,38 @@ pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<
     actions
 }
 
+/// Says what would be done, for a dry run. That a Service names addresses that are not its balancer's any more is a change
+/// too, although none of the cloud: the balancer was made anew behind our back.
+pub(super) fn describe(
+    seen: Option<&LoadBalancer>,
+    want: &LoadBalancerSpec,
+    published: &LbStatus,
+) -> Vec<PlannedChange> {
+    let mut changes: Vec<_> = plan(seen, want).iter().map(|action| action.describe(want)).collect();
+    let change = |operation: &str, reason: String| PlannedChange {
+        operation: operation.into(),
+        object: want.key.name.clone().into(),
+        reason: reason.into(),
+    };
+    match seen {
+        Some(seen) if seen.state == BalancerState::Deleting => {
+            let reason = "the previous load balancer is being deleted; another follows".to_owned();
+            changes.push(change(Operation::CreateLoadBalancer.as_str(), reason));
+        }
+        Some(seen) if !published.ingress.is_empty() => {
+            let shown: Vec<_> = published.ingress.iter().map(|ingress| ingress.ip).collect();
+            if !shown.iter().copied().eq(seen.addresses.iter().copied().map(Some)) {
+                let reason = format!("the service shows other addresses than {:?}", seen.addresses);
+                changes.push(change("publish_status", reason));
+            }
+        }
+        _ => {}
+    }
+    changes
+}
+
 impl Action {
-    /// Says what would be done, for a dry run.
-    pub(super) fn describe(&self, want: &LoadBalancerSpec) -> PlannedChange {
+    fn describe(&self, want: &LoadBalancerSpec) -> PlannedChange {
         let (operation, reason) = match self {
             Self::Create => {
                 (Operation::CreateLoadBalancer, format!("service {} has no load balancer", want.key.service))

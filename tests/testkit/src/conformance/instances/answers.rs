@@ -1,18 +1,16 @@
 use ccm_core::provider::{Power, Presence};
 
 use super::super::{
-    bench::{Answer, Bench, open_op, show},
-    report::{Problem, Verdict},
+    InstanceCloud,
+    bench::{Bench, open_op},
+    instances::bench::{Answer, show},
+    report::{Problem, Verdict, expect},
 };
 
 /// Instances in a batch that exist; the others cost the cloud nothing.
 const EXISTING: usize = 4;
 
-pub(super) fn expect(ok: bool, seen: impl FnOnce() -> String) -> Verdict {
-    if ok { Ok(()) } else { Err(Problem::Failed(seen())) }
-}
-
-pub(super) async fn one_answer_per_query(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn one_answer_per_query(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(EXISTING).await?;
     let provider = bench.provider().await?;
     let max = provider.instances().map_or(1, |instances| instances.limits().max_batch.get());
@@ -35,13 +33,13 @@ pub(super) async fn one_answer_per_query(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn found_by_name(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn found_by_name(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let answer = bench.ask_one(bench.query(&name)).await?;
     expect(matches!(answer, Ok(Presence::Found { power: Power::Running, .. })), || show(&answer))
 }
 
-pub(super) async fn answers_in_order(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn answers_in_order(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(EXISTING).await?;
     let mut known = Vec::new();
     for name in &names {
@@ -71,7 +69,7 @@ pub(super) async fn answers_in_order(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn not_found_if_never_existed(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn not_found_if_never_existed(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let existing = bench.create().await?;
     bench.meta(&existing).await?;
     let answer = bench.ask_one(bench.query(&bench.name())).await?;
@@ -82,7 +80,7 @@ fn is_gone(answer: &Answer) -> bool {
     matches!(answer, Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }))
 }
 
-pub(super) async fn not_found_if_deleted(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn not_found_if_deleted(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let id = bench.provider_id(&name).await?;
     bench.cloud.delete(&name).await?;
@@ -93,7 +91,7 @@ pub(super) async fn not_found_if_deleted(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn stopped_exists(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn stopped_exists(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let (stopped, started) = (bench.create().await?, bench.create().await?);
     bench.meta(&stopped).await?;
     bench.cloud.stop(&stopped).await?;
@@ -107,7 +105,7 @@ pub(super) async fn stopped_exists(bench: &Bench<'_>) -> Verdict {
     expect(right, || format!("instance started again: {}", show(&answer)))
 }
 
-pub(super) async fn terminated_is_gone(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn terminated_is_gone(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     bench.cloud.terminate(&name).await?;

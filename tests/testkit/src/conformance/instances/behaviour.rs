@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        bench::{Bench, open_op, show},
-        report::{Problem, Verdict},
+        InstanceCloud,
+        bench::{Bench, open_op},
+        report::{Problem, Verdict, expect},
     },
-    answers::expect,
+    bench::show,
     ids,
 };
 
@@ -25,7 +26,7 @@ const UNDER_WAY: Duration = Duration::from_millis(100);
 const CALLS: usize = 12;
 const NODES: usize = 3;
 
-pub(super) async fn fresh_when_asked(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn fresh_when_asked(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let (stopped, deleted) = (bench.create().await?, bench.create().await?);
     let late = bench.reserve();
     bench.meta(&stopped).await?;
@@ -44,7 +45,7 @@ pub(super) async fn fresh_when_asked(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn read_only(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn read_only(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(2).await?;
     let provider = bench.provider().await?;
     let (gate, _keeper) = WriteGate::closed();
@@ -65,7 +66,7 @@ pub(super) async fn read_only(bench: &Bench<'_>) -> Verdict {
     }
 }
 
-pub(super) async fn cancellation(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn cancellation(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let provider = bench.provider().await?;
@@ -111,7 +112,7 @@ pub(super) async fn cancellation(bench: &Bench<'_>) -> Verdict {
     expect(usable, || format!("afterwards: {again:?}"))
 }
 
-pub(super) async fn concurrent_use(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn concurrent_use(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(NODES * 2).await?;
     let mut known = Vec::new();
     for name in &names {

@@ -4,17 +4,17 @@ use ccm_core::provider::{ErrorKind, Presence};
 
 use super::{
     super::{
-        InjectedFault,
-        bench::{Answer, Bench, show},
-        report::{Problem, Verdict},
+        InjectedFault, InstanceCloud,
+        bench::Bench,
+        report::{Problem, Verdict, expect},
     },
-    answers::expect,
+    bench::{Answer, show},
     ids,
 };
 
 /// Asks about one existing and one absent instance, by name and, for the first, by provider ID, under each fault that
 /// the cloud can have.
-async fn under_each_fault(bench: &Bench<'_>) -> Verdict<Vec<(InjectedFault, Vec<Answer>)>> {
+async fn under_each_fault(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict<Vec<(InjectedFault, Vec<Answer>)>> {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let mut seen = Vec::new();
@@ -34,7 +34,7 @@ async fn under_each_fault(bench: &Bench<'_>) -> Verdict<Vec<(InjectedFault, Vec<
     }
 }
 
-pub(super) async fn no_absence_on_error(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn no_absence_on_error(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     for (fault, answers) in under_each_fault(bench).await? {
         for answer in answers {
             expect(!matches!(answer, Ok(Presence::NotFound)), || format!("under {fault:?}: {}", show(&answer)))?;
@@ -43,7 +43,7 @@ pub(super) async fn no_absence_on_error(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn doubt_is_an_error(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn doubt_is_an_error(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let mut checked = 0;
@@ -74,7 +74,7 @@ pub(super) async fn doubt_is_an_error(bench: &Bench<'_>) -> Verdict {
     }
 }
 
-pub(super) async fn error_kinds(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn error_kinds(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     for (fault, answers) in under_each_fault(bench).await? {
         for answer in answers {
             let under = || format!("under {fault:?}: {}", show(&answer));
@@ -88,7 +88,7 @@ pub(super) async fn error_kinds(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn retry_after(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn retry_after(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let provider = bench.provider().await?;
@@ -107,7 +107,7 @@ pub(super) async fn retry_after(bench: &Bench<'_>) -> Verdict {
     }
 }
 
-pub(super) async fn malformed_provider_id(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn malformed_provider_id(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let good = bench.create().await?;
     bench.meta(&good).await?;
     let ids = bench.cloud.malformed_provider_ids();

@@ -7,17 +7,18 @@ use ccm_core::{
 
 use super::{
     super::{
-        bench::{Bench, show},
-        report::{Problem, Verdict},
+        InstanceCloud,
+        bench::Bench,
+        report::{Problem, Verdict, expect},
         syntax,
     },
-    answers::expect,
+    bench::show,
 };
 
 /// How often the provider ID is asked for.
 const ROUNDS: usize = 3;
 
-pub(super) async fn provider_id_round_trip(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn provider_id_round_trip(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let first = bench.meta(&name).await?;
     let Some(id) = first.provider_id else {
@@ -45,7 +46,7 @@ pub(super) async fn provider_id_round_trip(bench: &Bench<'_>) -> Verdict {
     expect(distinct, || format!("two instances have provider ID {id}"))
 }
 
-pub(super) async fn provider_id_scheme(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn provider_id_scheme(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let meta = bench.meta(&name).await?;
     let provider = bench.provider().await?;
@@ -57,7 +58,7 @@ pub(super) async fn provider_id_scheme(bench: &Bench<'_>) -> Verdict {
     })
 }
 
-pub(super) async fn foreign_nodes_left_alone(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn foreign_nodes_left_alone(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let own = bench.meta(&name).await?.provider_id;
     let provider = bench.provider().await?;
@@ -82,13 +83,13 @@ pub(super) async fn foreign_nodes_left_alone(bench: &Bench<'_>) -> Verdict {
     expect(wrong.is_empty(), || wrong.join("; "))
 }
 
-pub(super) async fn addresses_valid(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn addresses_valid(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let meta = bench.meta(&name).await?;
     syntax::addresses(&meta.addresses).map_err(Problem::Failed)
 }
 
-pub(super) async fn labels_valid(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn labels_valid(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let meta = bench.meta(&name).await?;
     let mut wrong = BTreeSet::new();
@@ -107,7 +108,7 @@ pub(super) async fn labels_valid(bench: &Bench<'_>) -> Verdict {
     expect(wrong.is_empty(), || wrong.into_iter().collect::<Vec<_>>().join("; "))
 }
 
-pub(super) async fn every_need_answered(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn every_need_answered(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let full = bench.meta(&name).await?;
     for need in [Need::Power, Need::Addresses, Need::Initialize] {

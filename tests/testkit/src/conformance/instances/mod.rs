@@ -2,29 +2,14 @@
 
 mod answers;
 mod behaviour;
+mod bench;
 mod errors;
 mod metadata;
 
-use std::fmt;
-
-use futures::future::BoxFuture;
-
-use super::{bench::Bench, report::Verdict};
-
-/// A rule of the kit.
-pub struct Rule {
-    /// Stable id, kebab case.
-    pub id: &'static str,
-    /// What is expected of the provider.
-    pub expected: &'static str,
-    pub(super) check: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Verdict>,
-}
-
-impl fmt::Debug for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule").field("id", &self.id).finish_non_exhaustive()
-    }
-}
+use super::{
+    InstanceCloud,
+    rule::{Rule, rule},
+};
 
 /// Ids that other rules refer to.
 pub(super) mod ids {
@@ -37,14 +22,8 @@ pub(super) mod ids {
     pub(in super::super) const DOUBT_IS_AN_ERROR: &str = "doubt-is-an-error";
 }
 
-macro_rules! rule {
-    ($id:expr, $check:path, $expected:literal) => {
-        Rule { id: $id, expected: $expected, check: |bench| Box::pin($check(bench)) }
-    };
-}
-
 /// Every rule for instances.
-pub const INSTANCE_RULES: [Rule; 22] = [
+pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 22] = [
     rule!(
         ids::ONE_ANSWER_PER_QUERY,
         answers::one_answer_per_query,
@@ -131,12 +110,8 @@ pub const INSTANCE_RULES: [Rule; 22] = [
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn ids_are_distinct_and_fit_into_node_names() {
-        let ids: std::collections::BTreeSet<_> = INSTANCE_RULES.iter().map(|rule| rule.id).collect();
-        assert_eq!(ids.len(), INSTANCE_RULES.len());
-        assert!(ids.iter().all(|id| id.len() < 40 && id.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+        super::super::rule::check_table(&super::INSTANCE_RULES);
     }
 }

@@ -3,6 +3,10 @@
 //! An embedded API server, simulated kubelets and a mock cloud; the controllers are the real ones and reach the API
 //! server through a kubeconfig over TLS, as in a cluster.
 
+mod nodes;
+mod services;
+mod stage;
+
 use std::{ffi::OsString, io::Write, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
@@ -12,29 +16,18 @@ use ccm_core::{
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},
-    kubelet::{KubeletOptions, Kubelets, NodeSpec, Ready},
+    kubelet::{KubeletOptions, Kubelets},
 };
 use clap::Args;
-use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, ResourceExt,
-    api::{WatchEvent, WatchParams},
-};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::Instant,
-};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use self::stage::Stage;
 
 use crate::{CloudConfig, MockCloud, MockProvider, manager};
 
-/// Most nodes that are shown one by one.
-const SHOWN: usize = 10;
 /// How long the whole show may take before it has failed.
-const LIMIT: Duration = Duration::from_secs(120);
-/// Label that initialisation sets last, together with taking the taint away.
-const ZONE: &str = "topology.kubernetes.io/zone";
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Arguments of `ccm-mock demo`.
 #[derive(Debug, Args)]
@@ -62,7 +55,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     serving.write_kubeconfig(&kubeconfig).context("cannot write the kubeconfig")?;
     say(&format!("embedded API server  {}", serving.url()));
     say(&format!("kubeconfig           {}", kubeconfig.display()));
-    say(&format!("try                  kubectl --kubeconfig {} get nodes -o wide", kubeconfig.display()));
+    say(&format!("try                  kubectl --kubeconfig {} get nodes,services -o wide", kubeconfig.display()));
     say("");
 
     let cloud = MockCloud::new(&CloudConfig::parse("demo", CLOUD)?)?;
@@ -70,10 +63,14 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let controllers = controllers(&kubeconfig, cloud.clone(), stop.clone());
     let show = async {
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
-        let result = tokio::time::timeout(LIMIT, show(&server, &kubelets, &cloud, usize::from(args.nodes))).await;
+        let stage =
+            Stage { client: server.client(), kubelets: &kubelets, cloud: &cloud, nodes: usize::from(args.nodes) };
+        let result = tokio::time::timeout(LIMIT, show(&stage)).await;
         result.unwrap_or_else(|_| bail!("not converged after {} s", LIMIT.as_secs()))?;
         if !args.once {
-            say("\nThe controllers go on until Ctrl-C. An idea: kubectl get events, or kubectl describe node node-0.");
+            say(
+                "\nThe controllers go on until Ctrl-C. An idea: kubectl get services, or kubectl describe service web.",
+            );
             std::future::pending::<()>().await;
         }
         kubelets.stop().await;
@@ -98,7 +95,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
 }
 
 const CLOUD: &str = "region: demo-1\nzones: [demo-1a, demo-1b, demo-1c]\ninstanceType: m.large\nautoProvision: true\n\
-                     latency: {instances: 200ms}\n";
+                     latency: {instances: 200ms, routes: 20ms, loadBalancers: 100ms}\nloadBalancerActivation: 2s\n";
 
 /// Runs the manager as `main` would, but in this process and against this cloud.
 async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToken) -> anyhow::Result<()> {
@@ -109,7 +106,11 @@ async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToke
         "--cloud-provider=mock",
         "--leader-elect=false",
         "--node-monitor-period=1s",
-        "--controllers=cloud-node,cloud-node-lifecycle",
+        // Node-IPAM is off unless named: in most clusters kube-controller-manager gives the pod CIDRs.
+        "--controllers=*,node-ipam-controller",
+        "--allocate-node-cidrs=true",
+        // Room for the most nodes that the demo takes.
+        "--cluster-cidr=100.64.0.0/10",
     ];
     let rates = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
     let args = flags.into_iter().chain(rates).map(OsString::from).chain([kubeconfig_flag]);
@@ -121,81 +122,17 @@ async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToke
     }
 }
 
-/// Lets nodes join, and one instance vanish, and waits for what the controllers make of it.
-async fn show(server: &ApiServer, kubelets: &Kubelets, cloud: &MockCloud, nodes: usize) -> anyhow::Result<()> {
-    let api = Api::<Node>::all(server.client());
-    let start = Instant::now();
-    say(&format!("{nodes} nodes join, tainted as uninitialized"));
-    kubelets.register_all((0..nodes).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
-    let mut shown = 0;
-    wait(&api, nodes, |node| {
-        shown += 1;
-        if shown <= SHOWN {
-            say(&format!("  {}", describe(node)));
-        } else if shown == SHOWN + 1 {
-            say("  …");
-        }
-    })
-    .await?;
-    say(&format!("all {nodes} nodes initialised after {:.1} s\n", start.elapsed().as_secs_f64()));
-
-    let victim = format!("node-{}", nodes - 1);
-    say(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
-    let before = Instant::now();
-    cloud.delete_instance(&victim);
-    kubelets.set_ready(&victim, Ready::Unknown).await?;
-    if nodes == 1 {
-        say(
-            "  it is the only node: without a Ready node to compare with, the proof takes five minutes; not waited for",
-        );
+/// Plays all scenes.
+async fn show(stage: &Stage<'_>) -> anyhow::Result<()> {
+    nodes::join(stage).await?;
+    nodes::routes(stage).await?;
+    services::create(stage).await?;
+    if stage.nodes == 1 {
+        say("there is one node only: no other could take over, so that none is taken away");
         return Ok(());
     }
-    until_gone(&api, &victim).await?;
-    say(&format!(
-        "  Node {victim} deleted after {:.1} s: asked twice, with living nodes as controls",
-        before.elapsed().as_secs_f64()
-    ));
-    Ok(())
-}
-
-/// Calls `seen` for each of so many nodes when it is initialised.
-async fn wait(api: &Api<Node>, nodes: usize, mut seen: impl FnMut(&Node)) -> anyhow::Result<()> {
-    let mut names = std::collections::HashSet::new();
-    let mut events = api.watch(&WatchParams::default().labels(ZONE), "0").await?.boxed();
-    while let Some(event) = events.try_next().await? {
-        if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
-            && names.insert(node.name_any())
-        {
-            seen(&node);
-            if names.len() == nodes {
-                return Ok(());
-            }
-        }
-    }
-    bail!("the watch ended with {} of {nodes} nodes initialised", names.len())
-}
-
-async fn until_gone(api: &Api<Node>, name: &str) -> anyhow::Result<()> {
-    let params = WatchParams::default().fields(&format!("metadata.name={name}"));
-    let mut events = api.watch(&params, "0").await?.boxed();
-    while let Some(event) = events.try_next().await? {
-        if let WatchEvent::Deleted(_) = event {
-            return Ok(());
-        }
-    }
-    bail!("the watch ended and Node {name} is still there")
-}
-
-fn describe(node: &Node) -> String {
-    let label = |key: &str| node.labels().get(key).map_or("-", String::as_str);
-    let addresses: Vec<String> = node
-        .status
-        .iter()
-        .flat_map(|status| status.addresses.iter().flatten())
-        .map(|address| format!("{}={}", address.type_, address.address))
-        .collect();
-    let (zone, kind) = (label(ZONE), label("node.kubernetes.io/instance-type"));
-    format!("{}  initialised  zone={zone}  type={kind}  {}", node.name_any(), addresses.join("  "))
+    services::exclude_a_node(stage).await?;
+    nodes::lose_an_instance(stage).await
 }
 
 /// Writes a line for the person watching; a closed pipe is no reason to fail.

@@ -1,0 +1,404 @@
+use std::num::NonZeroU16;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::k8s::{LbPortStatus, Protocol};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const WISHED: Digest = Digest(1);
+const OTHER: Digest = Digest(2);
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn service() -> ServiceView {
+    ServiceView { uid: "u".into(), resource_version: "10".into(), ..ServiceView::named("ns", "web") }
+}
+
+fn carrying(finalizers: &[&str], service: ServiceView) -> ServiceView {
+    ServiceView { finalizers: finalizers.iter().map(|f| Arc::from(*f)).collect(), ..service }
+}
+
+fn status(ip: &str) -> LbStatus {
+    LbStatus { ingress: vec![LbIngress { ip: Some(ip.parse().unwrap()), ..LbIngress::default() }] }
+}
+
+/// A Service that is served, as the API server shows it.
+fn served_service() -> ServiceView {
+    ServiceView { status: status("1.2.3.4"), ..carrying(&[wk::FINALIZER_LOAD_BALANCER], service()) }
+}
+
+fn cluster_ip(service: ServiceView) -> ServiceView {
+    ServiceView { is_load_balancer: false, ..service }
+}
+
+fn deleting(service: ServiceView) -> ServiceView {
+    ServiceView { deleting: true, ..service }
+}
+
+fn with_class(class: &str, service: ServiceView) -> ServiceView {
+    ServiceView { class: Some(class.into()), ..service }
+}
+
+fn fresh() -> Known {
+    Known { uid: "u".into(), ..Known::default() }
+}
+
+/// What is known of a Service that is served.
+fn served() -> Known {
+    Known {
+        may_exist: true,
+        attempted: true,
+        applied: Some(Applied { digest: WISHED, backends: Some(7), verify_at: HOUR }),
+        announced: Some(Subject::Serve(WISHED)),
+        published: Some(status("1.2.3.4")),
+        ..fresh()
+    }
+}
+
+fn held(subject: Subject, known: Known) -> Known {
+    Known { hold: Some(Hold { until: secs(300), subject }), ..known }
+}
+
+const fn wish(digest: Digest, backends: u64) -> Wish {
+    Wish::Serve { digest, backends }
+}
+
+const WISH: Wish = wish(WISHED, 7);
+
+fn at(now: Duration, service: Option<&ServiceView>, known: &Known, wish: &Wish) -> Step {
+    let fields = ServiceFields { classes: vec!["ours".into()] };
+    decide(Facts { service, known, fields: &fields, wish: Some(wish), now })
+}
+
+fn step(service: &ServiceView, known: &Known, wish: &Wish) -> Step {
+    at(secs(100), Some(service), known, wish)
+}
+
+fn ensure(depth: Depth, announce: bool) -> Step {
+    Step::Ensure { depth, announce }
+}
+
+const RESTS: Step = Step::Rest { until: Some(HOUR) };
+
+#[test]
+fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
+    let new_digest = Known { announced: Some(Subject::Serve(WISHED)), ..served() };
+    let failed = Known { applied: None, ..served() };
+    let unsure = Applied { digest: WISHED, backends: None, verify_at: HOUR };
+    let only_status = ServiceView { status: status("1.2.3.4"), ..service() };
+    let only_finalizer = carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
+    for (name, service, known, wish, expected) in [
+        ("new", service(), fresh(), WISH, ensure(Depth::Verify, true)),
+        ("finished by an earlier process", served_service(), fresh(), WISH, Step::Compare { drift: false }),
+        ("begun by an earlier process", only_finalizer, fresh(), WISH, ensure(Depth::Verify, true)),
+        ("its finalizer was stripped meanwhile", only_status, fresh(), WISH, ensure(Depth::Verify, true)),
+        ("nothing changed", served_service(), served(), WISH, RESTS),
+        ("the desired state changed", served_service(), new_digest, wish(OTHER, 7), ensure(Depth::Trust, true)),
+        ("and the backends too", served_service(), served(), wish(OTHER, 8), ensure(Depth::Trust, true)),
+        ("the backends changed", served_service(), served(), wish(WISHED, 8), Step::UpdateBackends),
+        (
+            "an update of them failed",
+            served_service(),
+            Known { applied: Some(unsure), ..served() },
+            WISH,
+            Step::UpdateBackends,
+        ),
+        ("an ensure failed", served_service(), failed, WISH, ensure(Depth::Verify, false)),
+    ] {
+        assert_eq!(step(&service, &known, &wish), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_balancer_is_compared_when_its_time_has_come_and_changes_come_first() {
+    let service = served_service();
+    assert_eq!(at(HOUR, Some(&service), &served(), &WISH), Step::Compare { drift: true });
+    assert_eq!(at(secs(3599), Some(&service), &served(), &WISH), RESTS);
+    assert_eq!(at(HOUR, Some(&service), &served(), &wish(WISHED, 8)), Step::UpdateBackends);
+}
+
+#[test]
+fn what_somebody_changed_on_the_service_is_written_again() {
+    let other_ip = ServiceView { status: status("9.9.9.9"), ..served_service() };
+    let cleared = ServiceView { status: LbStatus::default(), ..served_service() };
+    let stripped = carrying(&["other"], served_service());
+    for (name, service) in [("status", other_ip), ("status cleared", cleared), ("finalizer", stripped)] {
+        assert_eq!(step(&service, &served(), &WISH), Step::Publish, "{name}");
+    }
+}
+
+#[test]
+fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
+    let written = Some(Written { version: 11, finalizer: true });
+    let before = service();
+    assert_eq!(step(&before, &Known { written, ..served() }, &WISH), RESTS);
+    let after = ServiceView { resource_version: "11".into(), ..service() };
+    assert_eq!(step(&after, &Known { written, ..served() }, &WISH), Step::Publish);
+}
+
+#[test]
+fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
+    let delete = Step::Delete { then: Then::Release, announce: true };
+    let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
+    let gone_service = Known { written: Some(Written { version: 11, finalizer: false }), ..fresh() };
+    let foreign = Known { foreign: true, ..fresh() };
+    for (name, service, known, expected) in [
+        ("no finalizer", cluster_ip(service()), fresh(), Step::Forget),
+        ("finalizer and NodePort", cluster_ip(with_ours()), fresh(), delete.clone()),
+        ("finalizer and deleted", deleting(with_ours()), fresh(), delete.clone()),
+        ("deleted, without finalizer", deleting(service()), fresh(), Step::Forget),
+        ("finalizer stripped, balancer known", deleting(service()), served(), delete.clone()),
+        ("type changed", cluster_ip(served_service()), served(), delete.clone()),
+        ("released, the cache lags", cluster_ip(with_ours()), gone_service, Step::Rest { until: None }),
+        ("a class of ours", deleting(with_class("ours", with_ours())), fresh(), delete.clone()),
+        ("a class of another", deleting(with_class("other", with_ours())), fresh(), Step::LeaveAlone),
+        ("changed to another's class", with_class("other", served_service()), served(), delete),
+        ("was another's until its type changed", cluster_ip(with_ours()), foreign, Step::LeaveAlone),
+    ] {
+        assert_eq!(step(&service, &known, &WISH), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_class_is_served_only_if_it_is_claimed() {
+    let made = ensure(Depth::Verify, true);
+    for (class, expected) in
+        [(Some("ours"), made.clone()), (Some("other"), Step::LeaveAlone), (Some(""), Step::LeaveAlone), (None, made)]
+    {
+        let service = ServiceView { class: class.map(Arc::from), ..service() };
+        assert_eq!(step(&service, &fresh(), &WISH), expected, "{class:?}");
+    }
+}
+
+#[test]
+fn a_service_that_is_gone_or_replaced_by_a_namesake_loses_its_balancer_first() {
+    let delete = |then| Step::Delete { then, announce: true };
+    assert_eq!(at(secs(1), None, &fresh(), &WISH), Step::Forget);
+    assert_eq!(at(secs(1), None, &served(), &WISH), delete(Then::Forget));
+    let namesake = ServiceView { uid: "v".into(), ..service() };
+    assert_eq!(step(&namesake, &served(), &WISH), delete(Then::LookAgain));
+    assert_eq!(step(&cluster_ip(namesake), &served(), &WISH), delete(Then::LookAgain));
+}
+
+#[test]
+fn a_failure_holds_back_the_same_attempt_and_no_other() {
+    let waits = Step::Rest { until: Some(secs(300)) };
+    let failed = Known { applied: None, ..served() };
+    let serving = held(Subject::Serve(WISHED), failed.clone());
+    assert_eq!(step(&served_service(), &serving, &WISH), waits);
+    assert_eq!(step(&served_service(), &serving, &wish(WISHED, 8)), waits, "new backends are the same attempt");
+    assert_eq!(step(&served_service(), &serving, &wish(OTHER, 7)), ensure(Depth::Verify, true));
+    assert_eq!(at(secs(300), Some(&served_service()), &serving, &WISH), ensure(Depth::Verify, false));
+    let delete = Step::Delete { then: Then::Release, announce: true };
+    assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
+    let removing = held(Subject::Delete, failed);
+    assert_eq!(step(&deleting(served_service()), &removing, &WISH), waits);
+    assert_eq!(at(secs(100), None, &removing, &WISH), waits);
+    assert_eq!(step(&served_service(), &removing, &WISH), ensure(Depth::Verify, false), "it is wanted again");
+}
+
+#[test]
+fn a_mistake_is_told_once_and_a_new_one_again() {
+    let mistake = |message: &str| Wish::Refused(vec![InvalidInput::new("spec.ports", message)]);
+    let tells = |known: &Known, wish: &Wish| match step(&service(), known, wish) {
+        Step::Refuse { tell, .. } => tell,
+        other => panic!("{other:?}"),
+    };
+    let Wish::Refused(mistakes) = mistake("a") else { unreachable!() };
+    let told = Known { refused: Some(digest_of(&mistakes)), ..fresh() };
+    assert!(tells(&fresh(), &mistake("a")));
+    assert!(!tells(&told, &mistake("a")));
+    assert!(tells(&told, &mistake("b")));
+    assert_eq!(step(&service(), &told, &WISH), ensure(Depth::Verify, true), "mended");
+    assert_eq!(step(&service(), &fresh(), &Wish::Elsewhere), Step::LeaveAlone);
+}
+
+#[test]
+fn a_status_equals_another_as_the_api_server_would_store_it() {
+    let port = |protocol| LbPortStatus { port: NonZeroU16::new(80).unwrap(), protocol, error: None };
+    let plain = LbIngress { ip: Some("1.2.3.4".parse().unwrap()), ..LbIngress::default() };
+    let mode = |mode: &str| LbIngress { ip_mode: Some(mode.into()), ..plain.clone() };
+    let ports = |protocols: &[Protocol]| {
+        let ports = protocols.iter().map(|protocol| port(*protocol)).collect();
+        LbIngress { ports, ..plain.clone() }
+    };
+    let other_ip = LbIngress { ip: Some("1.2.3.5".parse().unwrap()), ..plain.clone() };
+    let name = |name: &str| LbIngress { hostname: Some(name.into()), ..LbIngress::default() };
+    let named_vip = LbIngress { ip_mode: Some("VIP".into()), ..name("a") };
+    let tcp = || ports(&[Protocol::Tcp]);
+    for (case, a, b, same) in [
+        ("empty", vec![], vec![], true),
+        ("same ip", vec![plain.clone()], vec![plain.clone()], true),
+        ("different ip", vec![plain.clone()], vec![other_ip.clone()], false),
+        ("one more", vec![plain.clone()], vec![plain.clone(), other_ip.clone()], false),
+        ("another order", vec![other_ip.clone(), plain.clone()], vec![plain.clone(), other_ip], false),
+        ("same mode", vec![mode("Proxy")], vec![mode("Proxy")], true),
+        ("the default mode", vec![plain.clone()], vec![mode("VIP")], true),
+        ("a mode that is no default", vec![plain.clone()], vec![mode("Proxy")], false),
+        ("different modes", vec![mode("VIP")], vec![mode("Proxy")], false),
+        ("a name has no default mode", vec![name("a")], vec![named_vip], false),
+        ("different names", vec![name("a")], vec![name("b")], false),
+        ("same ports", vec![tcp()], vec![tcp()], true),
+        ("another protocol", vec![tcp()], vec![ports(&[Protocol::Udp])], false),
+        ("a port is missing", vec![tcp()], vec![plain], false),
+    ] {
+        let (a, b) = (LbStatus { ingress: a }, LbStatus { ingress: b });
+        assert_eq!((same_status(&a, &b), same_status(&b, &a)), (same, same), "{case}");
+    }
+}
+
+prop_compose! {
+    fn any_service()(
+        uid in prop_oneof![4 => Just("u"), 1 => Just("v")],
+        is_load_balancer in prop::bool::weighted(0.8),
+        deleting in prop::bool::weighted(0.2),
+        class in prop_oneof![3 => Just(None), 1 => Just(Some("ours")), 1 => Just(Some("other"))],
+        finalizer in any::<bool>(),
+        address in any::<bool>(),
+    ) -> ServiceView {
+        let finalizers: &[&str] = if finalizer { &["x", wk::FINALIZER_LOAD_BALANCER] } else { &["x"] };
+        let status = if address { status("1.2.3.4") } else { LbStatus::default() };
+        let class = class.map(Arc::from);
+        let service = ServiceView { uid: uid.into(), is_load_balancer, deleting, class, status, ..service() };
+        carrying(finalizers, service)
+    }
+}
+
+fn any_subject() -> impl Strategy<Value = Subject> {
+    prop_oneof![Just(Subject::Delete), Just(Subject::Serve(WISHED)), Just(Subject::Serve(OTHER))]
+}
+
+prop_compose! {
+    fn any_known()(
+        may_exist in any::<bool>(),
+        foreign in any::<bool>(),
+        attempted in any::<bool>(),
+        applied in prop::option::of((any::<bool>(), prop::option::of(6_u64..8), 0_u64..200)),
+        hold in prop::option::of((0_u64..200, any_subject())),
+        announced in prop::option::of(any_subject()),
+        published in any::<bool>(),
+        written in prop::option::of((9_u64..12, any::<bool>())),
+    ) -> Known {
+        Known {
+            may_exist,
+            foreign,
+            attempted,
+            applied: applied.filter(|_| may_exist).map(|(wished, backends, verify_at)| Applied {
+                digest: if wished { WISHED } else { OTHER },
+                backends,
+                verify_at: secs(verify_at),
+            }),
+            hold: hold.map(|(until, subject)| Hold { until: secs(until), subject }),
+            announced,
+            published: published.then(|| status("1.2.3.4")),
+            written: written.map(|(version, finalizer)| Written { version, finalizer }),
+            ..fresh()
+        }
+    }
+}
+
+/// What doing a step, with success, makes of the world; `None` when the Service is forgotten.
+fn done(step: &Step, service: &mut Option<ServiceView>, known: &Known, now: Duration) -> Option<Known> {
+    let mut known = known.clone();
+    let wished = status("1.2.3.4");
+    let settled = Some(Applied { digest: WISHED, backends: Some(7), verify_at: now + HOUR });
+    let publish = |service: &mut Option<ServiceView>, known: &mut Known| {
+        let Some(service) = service else { return };
+        service.resource_version = "20".into();
+        *service =
+            ServiceView { status: wished.clone(), ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone()) };
+        (known.published, known.written) = (Some(wished.clone()), Some(Written { version: 20, finalizer: true }));
+    };
+    match step {
+        Step::Forget | Step::LeaveAlone | Step::Rest { .. } => {}
+        Step::Refuse { mistakes, .. } => known.refused = Some(digest_of(mistakes)),
+        Step::Ensure { .. } => {
+            (known.may_exist, known.attempted, known.applied, known.hold) = (true, true, settled, None);
+            publish(service, &mut known);
+        }
+        Step::UpdateBackends => {
+            known.applied = known.applied.map(|applied| Applied { backends: Some(7), ..applied });
+            known.hold = None;
+        }
+        Step::Compare { .. } => {
+            (known.may_exist, known.attempted, known.applied, known.hold) = (true, true, settled, None);
+            known.published.get_or_insert_with(|| service.as_ref().unwrap().status.clone());
+        }
+        Step::Publish => publish(service, &mut known),
+        Step::Delete { then, .. } => match then {
+            Then::Forget => return None,
+            Then::LookAgain => known = Known { uid: service.as_ref().unwrap().uid.clone(), ..Known::default() },
+            Then::Release => {
+                let service = service.as_mut().unwrap();
+                service.resource_version = "20".into();
+                *service = ServiceView { status: LbStatus::default(), ..carrying(&["x"], service.clone()) };
+                known = Known { written: Some(Written { version: 20, finalizer: false }), ..fresh() };
+                known.uid = service.uid.clone();
+            }
+        },
+    }
+    Some(known)
+}
+
+proptest! {
+    /// Four steps are the longest way: a namesake's balancer goes, a comparison, its writes, and rest.
+    #[test]
+    fn deciding_again_after_each_step_comes_to_rest(
+        service in prop::option::weighted(0.9, any_service()), known in any_known(),
+    ) {
+        let (mut service, mut known) = (service, known);
+        let mut steps = Vec::new();
+        for round in 0..5 {
+            let now = secs(100 + round);
+            let step = at(now, service.as_ref(), &known, &WISH);
+            let rests = matches!(step, Step::Rest { .. } | Step::Forget | Step::LeaveAlone);
+            steps.push(step.clone());
+            if rests {
+                return Ok(());
+            }
+            match done(&step, &mut service, &known, now) {
+                Some(next) => known = next,
+                None => return Ok(()),
+            }
+        }
+        prop_assert!(false, "{steps:?}");
+    }
+
+    #[test]
+    fn nothing_is_deleted_while_it_is_wanted(service in any_service(), known in any_known()) {
+        let ours = service.class.as_deref().is_none_or(|class| class == "ours");
+        prop_assume!(service.is_load_balancer && !service.deleting && ours && *service.uid == *known.uid);
+        let step = step(&service, &known, &WISH);
+        prop_assert!(!matches!(step, Step::Delete { .. }), "{step:?}");
+    }
+
+    #[test]
+    fn a_deletion_is_held_back_by_a_failed_deletion_alone(
+        service in prop::option::of(any_service()), known in any_known(), digest in 0_u64..4, until in 0_u64..1000,
+    ) {
+        let without = Known { hold: None, ..known };
+        let deletes = matches!(at(secs(100), service.as_ref(), &without, &WISH), Step::Delete { .. });
+        let hold = Some(Hold { until: secs(until), subject: Subject::Serve(Digest(digest)) });
+        let held = Known { hold, ..without };
+        prop_assert_eq!(matches!(at(secs(100), service.as_ref(), &held, &WISH), Step::Delete { .. }), deletes);
+    }
+
+    /// W22: a Service that goes away is never given backends.
+    #[test]
+    fn nothing_is_made_or_changed_for_a_service_that_goes_away(service in any_service(), known in any_known()) {
+        prop_assume!(service.deleting || !service.is_load_balancer);
+        let step = step(&service, &known, &WISH);
+        let touches = matches!(step, Step::Ensure { .. } | Step::UpdateBackends | Step::Compare { .. } | Step::Publish);
+        prop_assert!(!touches, "{step:?}");
+    }
+
+    /// W22: no update of backends before there is a balancer.
+    #[test]
+    fn backends_are_updated_only_of_a_balancer_that_was_made(service in any_service(), known in any_known()) {
+        prop_assume!(known.applied.is_none());
+        prop_assert_ne!(step(&service, &known, &WISH), Step::UpdateBackends);
+    }
+}

@@ -1,0 +1,130 @@
+//! Nodes and the routes to them.
+
+use std::collections::HashSet;
+
+use anyhow::{bail, ensure};
+use ccm_testkit::kubelet::{NodeSpec, Ready};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, WatchEvent, WatchParams},
+};
+use tokio::time::Instant;
+
+use super::{
+    say,
+    stage::{Few, PATIENCE, Stage, wait_for},
+};
+use crate::cloud::{Calls, Capability};
+
+/// Label that initialisation sets last, together with taking the taint away.
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Lets nodes join, and shows them as they are initialised.
+pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let (start, wanted) = (Instant::now(), stage.nodes);
+    say(&format!("{wanted} nodes join, tainted as uninitialized"));
+    stage.kubelets.register_all((0..wanted).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
+    let (mut seen, mut few) = (HashSet::new(), Few::default());
+    let watch = watch_initialised(&stage.node_api(), |node| {
+        if seen.insert(node.name_any()) {
+            few.say(&describe(node));
+        }
+        seen.len() == wanted
+    });
+    if tokio::time::timeout(PATIENCE, watch).await.is_err() {
+        bail!(
+            "{} of {wanted} nodes initialised after {} s: is there a cloud-node controller?",
+            seen.len(),
+            PATIENCE.as_secs()
+        );
+    }
+    say(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
+    say(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Instances)));
+    Ok(())
+}
+
+/// Gives every initialised node to `enough`, again whenever it changes, until it says so. A watch, since to list
+/// thousands of nodes again and again would be most of the server's work.
+async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> bool) -> anyhow::Result<()> {
+    let mut events = api.watch(&WatchParams::default().labels(ZONE), "0").await?.boxed();
+    while let Some(event) = events.try_next().await? {
+        if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
+            && enough(&node)
+        {
+            return Ok(());
+        }
+    }
+    bail!("the watch of nodes ended early")
+}
+
+/// Waits until every node has a pod CIDR, and a route leads there.
+pub(super) async fn routes(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let (start, wanted) = (Instant::now(), stage.nodes);
+    let routes = wait_for("node-IPAM and a route controller", async || {
+        let routes = stage.cloud.routes();
+        let missing = format!("{} of {wanted} nodes have a route", routes.len());
+        Ok(if routes.len() == wanted { Ok(routes) } else { Err(missing) })
+    })
+    .await?;
+    let mut few = Few::default();
+    for route in &routes {
+        few.say(&format!("route {} -> {}", route.destination, route.node));
+    }
+    for node in stage.node_api().list(&ListParams::default()).await? {
+        let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref());
+        let leads =
+            routes.iter().any(|route| route.node == node.name_any() && Some(&*route.destination.to_string()) == cidr);
+        ensure!(leads, "no route leads to the pod CIDR {} of {}", cidr.unwrap_or("-"), node.name_any());
+    }
+    say(&format!("all {wanted} nodes have a pod CIDR and a route, {:.1} s later", start.elapsed().as_secs_f64()));
+    say(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Routes)));
+    Ok(())
+}
+
+/// Deletes the instance of the last node and waits until nothing speaks of the node any more.
+pub(super) async fn lose_an_instance(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let (api, victim) = (stage.node_api(), format!("node-{}", stage.nodes - 1));
+    say(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
+    let (start, before) = (Instant::now(), stage.cloud.calls());
+    stage.cloud.delete_instance(&victim);
+    stage.kubelets.set_ready(&victim, Ready::Unknown).await?;
+    wait_for("node-lifecycle controller", async || {
+        Ok(if api.get_opt(&victim).await?.is_none() { Ok(()) } else { Err(format!("Node {victim} is still there")) })
+    })
+    .await?;
+    let took = start.elapsed().as_secs_f64();
+    say(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
+    wait_for("service controller", async || {
+        let holds = stage.cloud.load_balancers().into_iter().find(|balancer| balancer.nodes.contains(&victim));
+        Ok(holds.map_or(Ok(()), |balancer| Err(format!("{victim} is behind the balancer of {}", balancer.service))))
+    })
+    .await?;
+    wait_for("route controller", async || {
+        let route = stage.cloud.routes().into_iter().find(|route| route.node == victim);
+        Ok(route.map_or(Ok(()), |route| Err(format!("route {} leads to {victim}", route.destination))))
+    })
+    .await?;
+    let took = start.elapsed().as_secs_f64();
+    say(&format!("  no balancer and no route leads to {victim} any more after {took:.1} s"));
+    say_calls(&stage.cloud.calls().since(&before));
+    Ok(())
+}
+
+/// Shows calls of all kinds.
+pub(super) fn say_calls(calls: &Calls) {
+    say(&format!("  cloud calls: {calls}"));
+}
+
+fn describe(node: &Node) -> String {
+    let label = |key: &str| node.labels().get(key).map_or("-", String::as_str);
+    let addresses: Vec<String> = node
+        .status
+        .iter()
+        .flat_map(|status| status.addresses.iter().flatten())
+        .map(|address| format!("{}={}", address.type_, address.address))
+        .collect();
+    let (zone, kind) = (label(ZONE), label("node.kubernetes.io/instance-type"));
+    format!("{}  initialised  zone={zone}  type={kind}  {}", node.name_any(), addresses.join("  "))
+}

@@ -1,0 +1,139 @@
+//! Services of type LoadBalancer and what is behind them.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    nodes::{ZONE, say_calls},
+    say,
+    stage::{Stage, wait_for},
+};
+use crate::{
+    cloud::{Capability, LoadBalancer},
+    provider::annotations,
+};
+
+/// Label that keeps a node from behind load balancers.
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The Service whose backends are the nodes of one zone.
+const ZONAL: &str = "zonal";
+
+/// Creates three Services and waits for their addresses.
+pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let api = api(stage);
+    let zone = zones(stage).await?.remove("node-0").context("node-0 has no zone")?;
+    let (start, before) = (Instant::now(), stage.cloud.calls());
+    say("three Services of type LoadBalancer are created");
+    let tcp = |port: u16| json!({"name": format!("p{port}"), "port": port, "protocol": "TCP"});
+    let udp = json!({"name": "dns", "port": 53, "protocol": "UDP"});
+    let selector = json!({annotations::NODE_SELECTOR: format!("{ZONE}={zone}")});
+    let services = [
+        ("web", json!([tcp(80), tcp(443)]), json!({}), "every node"),
+        ("dns", json!([udp]), json!({}), "every node"),
+        (ZONAL, json!([tcp(8080)]), selector, &*format!("nodes of zone {zone} only, by annotation")),
+    ];
+    for (name, ports, annotations, backends) in &services {
+        let service = serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": ports},
+        }))?;
+        let made = api.create(&PostParams::default(), &service).await?;
+        say(&format!("  {}  backends: {backends}", row(&made)));
+    }
+    let served = wait_for("service controller", async || {
+        let services = api.list(&ListParams::default()).await?.items;
+        let with_address = services.into_iter().filter(|service| address(service).is_some());
+        let served: Vec<Service> = with_address.collect();
+        let missing = format!("{} of 3 services have an address", served.len());
+        Ok(if served.len() == 3 { Ok(served) } else { Err(missing) })
+    })
+    .await?;
+    say(&format!("all 3 have an address after {:.1} s; the cloud takes 2 s for each", start.elapsed().as_secs_f64()));
+    let balancers = balancers(stage);
+    for service in &served {
+        let nodes = balancers.get(&service.name_any()).map_or(0, |balancer| balancer.nodes.len());
+        say(&format!("  {}  {nodes} nodes", row(service)));
+    }
+    let calls = stage.cloud.calls().since(&before);
+    say(&format!("  cloud calls: {}\n", calls.of_capability(Capability::LoadBalancers)));
+    Ok(())
+}
+
+/// Takes a node out of the balancers by label and shows which of them were touched.
+pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let zones = zones(stage).await?;
+    let zone = zones.get("node-0").context("node-0 has no zone")?;
+    // One of another zone, so that a balancer is left that does not have it; the last one has a part of its own.
+    let last = format!("node-{}", stage.nodes - 1);
+    let elsewhere = zones.iter().find(|(name, other)| *other != zone && **name != last);
+    let victim = elsewhere.map_or("node-0", |(name, _)| name);
+    let (start, before, seen) = (Instant::now(), stage.cloud.calls(), balancers(stage));
+    say(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
+    let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
+    stage.node_api().patch(victim, &PatchParams::default(), &label).await?;
+    let now = wait_for("service controller", async || {
+        let now = balancers(stage);
+        let holds = now.iter().find(|(_, balancer)| balancer.nodes.iter().any(|node| node == victim));
+        let missing = holds.map(|(name, _)| format!("{victim} is behind the balancer of {name}"));
+        Ok(missing.map_or(Ok(now), Err))
+    })
+    .await?;
+    let took = start.elapsed().as_secs_f64();
+    for (name, balancer) in &now {
+        let old = seen.get(name).with_context(|| format!("service {name} had no balancer"))?;
+        let touched = balancer.generation - old.generation;
+        say(&match touched {
+            0 => format!("  {name:<6} untouched: {victim} was not behind it"),
+            times => {
+                let (old, new) = (old.nodes.len(), balancer.nodes.len());
+                format!("  {name:<6} {old} nodes -> {new} nodes, {times} change(s)")
+            }
+        });
+    }
+    say(&format!("no balancer leads to {victim} any more after {took:.1} s"));
+    say_calls(&stage.cloud.calls().since(&before));
+    say("");
+    Ok(())
+}
+
+fn api(stage: &Stage<'_>) -> Api<Service> {
+    Api::namespaced(stage.client.clone(), "default")
+}
+
+/// Balancers by the name of their Service.
+fn balancers(stage: &Stage<'_>) -> BTreeMap<String, LoadBalancer> {
+    let name = |balancer: &LoadBalancer| balancer.service.trim_start_matches("default/").to_owned();
+    stage.cloud.load_balancers().into_iter().map(|balancer| (name(&balancer), balancer)).collect()
+}
+
+/// Zones by the name of the node.
+async fn zones(stage: &Stage<'_>) -> anyhow::Result<BTreeMap<String, String>> {
+    let nodes = stage.node_api().list(&ListParams::default().labels(ZONE)).await?.items;
+    Ok(nodes.iter().filter_map(|node| Some((node.name_any(), node.labels().get(ZONE)?.clone()))).collect())
+}
+
+/// A Service as `kubectl get services` shows it.
+fn row(service: &Service) -> String {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        match port.node_port {
+            Some(node_port) => format!("{}:{node_port}/{protocol}", port.port),
+            None => format!("{}/{protocol}", port.port),
+        }
+    });
+    let address = address(service).unwrap_or("<pending>");
+    format!("{:<6} LoadBalancer  {address:<12} {}", service.name_any(), ports.collect::<Vec<_>>().join(","))
+}
+
+fn address(service: &Service) -> Option<&str> {
+    let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
+    ingress.first()?.ip.as_deref()
+}

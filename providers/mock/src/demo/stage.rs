@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use anyhow::bail;
+use ccm_testkit::kubelet::Kubelets;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use tokio::time::Instant;
+
+use super::say;
+use crate::MockCloud;
+
+/// Most objects of a kind that are shown one by one.
+const SHOWN: usize = 10;
+/// How long one scene may take before the reason is told.
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+/// Pause between two looks. The cloud is in this process, and the API server too.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What the scenes play with.
+pub(super) struct Stage<'a> {
+    pub(super) client: kube::Client,
+    pub(super) kubelets: &'a Kubelets,
+    pub(super) cloud: &'a MockCloud,
+    pub(super) nodes: usize,
+}
+
+impl Stage<'_> {
+    /// Returns a client of nodes.
+    pub(super) fn node_api(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+}
+
+/// Waits until `look` finds what it looks for; it answers what is missing as long as it does not.
+///
+/// # Errors
+/// What is still missing after ninety seconds, and which controller is missing or fails.
+pub(super) async fn wait_for<T>(
+    controller: &str,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,
+) -> anyhow::Result<T> {
+    let begin = Instant::now();
+    loop {
+        match look().await? {
+            Ok(found) => return Ok(found),
+            Err(missing) if begin.elapsed() > PATIENCE => {
+                bail!("{missing} after {} s: is there a {controller}?", PATIENCE.as_secs())
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Shows the first few of many.
+#[derive(Debug, Default)]
+pub(super) struct Few(usize);
+
+impl Few {
+    /// Shows one line, or that there are more.
+    pub(super) fn say(&mut self, line: &str) {
+        match self.0.cmp(&SHOWN) {
+            std::cmp::Ordering::Less => say(&format!("  {line}")),
+            std::cmp::Ordering::Equal => say("  …"),
+            std::cmp::Ordering::Greater => {}
+        }
+        self.0 += 1;
+    }
+}

@@ -1,0 +1,58 @@
+//! The kit's rules for routes.
+
+use std::sync::Arc;
+
+use ccm_core::provider::CloudProvider;
+use ccm_testkit::conformance::{Outcome, ROUTE_RULES, Report, check_routes};
+
+use crate::{
+    planted_routes::{Bug, Planted},
+    stage::Stage,
+};
+
+/// Runs the kit on the mock with a bug in it, in virtual time.
+async fn check(bug: Option<Bug>) -> Report {
+    let stage = Stage::new();
+    let make = {
+        let stage = stage.clone();
+        move || {
+            let provider = stage.provider();
+            async move {
+                Ok(match bug {
+                    Some(bug) => Arc::new(Planted::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    None => Arc::new(provider),
+                })
+            }
+        }
+    };
+    let report = check_routes(make, &stage).await;
+    assert_eq!(report.cases().len(), ROUTE_RULES.len());
+    report
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mock_keeps_every_rule() {
+    let report = check(None).await;
+    assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_planted_bug_breaks_exactly_its_rules() {
+    let mut wrong = Vec::new();
+    for (bug, rules) in Bug::ALL {
+        let report = check(Some(bug)).await;
+        let broken: Vec<_> = report.failures().map(|case| case.rule).collect();
+        if broken != rules {
+            wrong.push(format!("{bug:?}: expected {rules:?}\n{report}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_has_a_bug_that_breaks_it() {
+    let broken: Vec<_> = Bug::ALL.iter().flat_map(|(_, rules)| rules.iter().copied()).collect();
+    for rule in &ROUTE_RULES {
+        assert!(broken.contains(&rule.id), "nothing shows that {} can fail", rule.id);
+    }
+}

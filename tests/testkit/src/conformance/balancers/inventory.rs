@@ -1,0 +1,165 @@
+//! What the provider says that a cluster owns, as orphans are found and deleted by it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ccm_core::{
+    provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
+    runtime::gate::WriteGate,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    super::{
+        InjectedFault, LoadBalancerCloud, Trouble,
+        bench::Bench,
+        report::{Problem, Verdict, expect},
+    },
+    bench::{OTHER_CLUSTER, World},
+    ensure::MAX_CALLS,
+    ids,
+    tenant::{Tenant, show, show_error},
+};
+
+/// How often deletion is asked for until it must be done; some things go only after others.
+const MAX_ROUNDS: usize = 100;
+
+type LbBench<'a> = Bench<'a, dyn LoadBalancerCloud>;
+
+fn inventory(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn Inventory> {
+    let missing = || Problem::Unsupported("the provider has no inventory".to_owned());
+    provider.inventory().ok_or_else(missing)
+}
+
+async fn list(provider: &Arc<dyn CloudProvider>, op: &Op) -> Verdict<Result<Vec<OwnedObject>, CloudError>> {
+    let limit = op.remaining().unwrap_or_default() + Duration::from_secs(5);
+    let listed = tokio::time::timeout(limit, inventory(provider)?.list_owned(op)).await;
+    listed.map_err(|_| Problem::Failed(format!("list_owned: no answer within {limit:?}")))
+}
+
+/// Picks what a Service owns.
+fn of<'a>(objects: &'a [OwnedObject], tenant: &Tenant<'_>) -> Vec<&'a OwnedObject> {
+    let service = &tenant.service;
+    let own = |object: &&OwnedObject| match &object.owner {
+        Owner::Service { namespace, name, uid } => {
+            let same = **namespace == *service.namespace && **name == *service.name;
+            same && uid.as_ref().is_none_or(|uid| *uid == service.uid)
+        }
+        _ => false,
+    };
+    objects.iter().filter(own).collect()
+}
+
+/// Makes a Service's balancer in this cluster and one in the other, and returns both.
+async fn two_clusters<'a>(bench: &'a LbBench<'_>) -> Verdict<(Tenant<'a>, Tenant<'a>)> {
+    let nodes = bench.nodes(1).await?;
+    let mut ours = bench.tenant(&nodes).await?;
+    inventory(&ours.provider)?;
+    ours.ensure().await?;
+    let mut theirs = bench.tenant_of(OTHER_CLUSTER, bench.other_provider().await?, bench.service(), &nodes);
+    theirs.ensure().await?;
+    Ok((ours, theirs))
+}
+
+pub(super) async fn complete(bench: &LbBench<'_>) -> Verdict {
+    let (mut ours, theirs) = two_clusters(bench).await?;
+    for provider in [ours.provider.clone(), bench.provider().await?] {
+        bench.cloud.script(None).await?;
+        let (gate, _keeper) = WriteGate::closed();
+        let listed = list(&provider, &ours.op_with(CancellationToken::new(), gate)).await?;
+        let objects = listed.map_err(|error| Problem::Failed(show_error(&error)))?;
+        let writes = bench.cloud.tally().await?.writes;
+        expect(writes == 0, || format!("listing made {writes} writing calls"))?;
+        expect(!of(&objects, &ours).is_empty(), || format!("{} is not an owner in {objects:?}", ours.service.name))?;
+        let strange = of(&objects, &theirs);
+        expect(strange.is_empty(), || format!("another cluster owns {strange:?}"))?;
+        let ids: BTreeSet<_> = objects.iter().map(|object| (&object.kind, &object.id)).collect();
+        expect(ids.len() == objects.len(), || format!("something is listed twice: {objects:?}"))?;
+        whole_or_error(bench, &provider, &ours).await?;
+    }
+    ours.remove().await?;
+    let listed = list(&ours.provider, &ours.op()).await?.map_err(|error| Problem::Failed(show_error(&error)))?;
+    let left = of(&listed, &ours);
+    expect(left.is_empty(), || format!("after deletion {left:?}"))
+}
+
+async fn whole_or_error(bench: &LbBench<'_>, provider: &Arc<dyn CloudProvider>, ours: &Tenant<'_>) -> Verdict {
+    for call in 1..=MAX_CALLS {
+        bench.cloud.script(Some(Trouble::fail(call, InjectedFault::Denied).lasting())).await?;
+        let listed = list(provider, &ours.op()).await?;
+        let spoilt = bench.cloud.tally().await?.calls() >= call;
+        bench.cloud.script(None).await?;
+        if !spoilt {
+            break;
+        }
+        expect(listed.is_err(), || format!("call {call} failed, listed is {listed:?}"))?;
+    }
+    Ok(())
+}
+
+/// Deletes until all is done; some things can go only after others.
+async fn delete_all(tenant: &Tenant<'_>, objects: &[OwnedObject]) -> Verdict<Result<(), String>> {
+    let inventory = inventory(&tenant.provider)?;
+    let mut left: Vec<_> = objects.iter().collect();
+    let mut seen = String::new();
+    for _ in 0..MAX_ROUNDS {
+        let mut still = Vec::new();
+        for object in left {
+            match inventory.delete_owned(&tenant.op(), object).await {
+                Ok(Progress::Done) => {}
+                result => {
+                    seen = format!("{} {}: {}", object.kind, object.id, show(&result));
+                    still.push(object);
+                }
+            }
+        }
+        if still.is_empty() {
+            return Ok(Ok(()));
+        }
+        left = still;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    Ok(Err(seen))
+}
+
+pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
+    let empty = bench.world().await?;
+    let (ours, theirs) = two_clusters(bench).await?;
+    let both = bench.world().await?;
+    let blocked = |error: CloudError| Problem::Blocked(ids::INVENTORY, show_error(&error));
+    let listed = list(&ours.provider, &ours.op()).await?.map_err(blocked)?;
+    let own: Vec<_> = of(&listed, &ours).into_iter().cloned().collect();
+    let foreign = list(&theirs.provider, &theirs.op()).await?.map_err(blocked)?;
+    let foreign: Vec<_> = of(&foreign, &theirs).into_iter().cloned().collect();
+    let none = own.is_empty() || foreign.is_empty();
+    expect(!none, String::new).map_err(|_| Problem::Blocked(ids::INVENTORY, "nothing is listed".to_owned()))?;
+    // Without the right to write, then what another cluster owns, then what is ours.
+    let (gate, _keeper) = WriteGate::closed();
+    bench.cloud.script(None).await?;
+    let held = ours.op_with(CancellationToken::new(), gate);
+    let result = inventory(&ours.provider)?.delete_owned(&held, &own[0]).await;
+    let writes = bench.cloud.tally().await?.writes;
+    expect(writes == 0, || format!("{writes} writing calls without leadership"))?;
+    let right = matches!(&result, Err(error) if error.kind() == ErrorKind::NotLeader);
+    expect(right, || format!("without leadership: {}", show(&result)))?;
+    for object in &foreign {
+        let result = inventory(&ours.provider)?.delete_owned(&ours.op(), object).await;
+        let changes = bench.world().await?.changes(&both);
+        expect(changes.is_empty(), || format!("another cluster's {object:?} ({}): {changes}", show(&result)))?;
+    }
+    let again = own.clone();
+    for objects in [own, again] {
+        delete_all(&ours, &objects).await?.map_err(Problem::Failed)?;
+        let world = bench.world().await?;
+        let left: Vec<_> = made_for(&world, &empty, &ours);
+        expect(left.is_empty(), || format!("after deletion {left:?}"))?;
+        let others = made_for(&world, &empty, &theirs);
+        expect(others == made_for(&both, &empty, &theirs), || format!("another cluster's became {others:?}"))?;
+    }
+    Ok(())
+}
+
+/// Returns what was made since `before` with the ports of a Service.
+fn made_for(world: &World, before: &World, tenant: &Tenant<'_>) -> Vec<super::CloudBalancer> {
+    let ports = super::bench::wanted_ports(&tenant.service);
+    world.new_since(before).filter(|balancer| !balancer.ports.is_disjoint(&ports)).cloned().collect()
+}

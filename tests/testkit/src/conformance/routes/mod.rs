@@ -1,0 +1,87 @@
+//! The rules for routes, in the order in which they are checked.
+
+mod batch;
+mod bench;
+mod cloud;
+mod table;
+
+pub use cloud::{CloudRoute, RouteCloud};
+
+use super::rule::{Rule, rule};
+
+/// Ids that other rules refer to.
+mod ids {
+    pub(super) const LISTED: &str = "listed-as-made";
+    pub(super) const DELETED: &str = "delete-exactly-listed";
+    pub(super) const ANSWERS_IN_ORDER: &str = "answers-in-order";
+    pub(super) const FAILURE_SPOILS_NOTHING: &str = "failure-spoils-nothing";
+    pub(super) const RESUMABLE: &str = "apply-resumable";
+    pub(super) const LIST_WHOLE: &str = "list-whole-or-error";
+}
+
+/// Every rule for routes.
+pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 22] = [
+    rule!(
+        ids::LISTED,
+        table::listed,
+        "a route that was made is in the cloud and listed, with its node and canonical destination"
+    ),
+    rule!("both-families", table::both_families, "an IPv6 route is made and listed beside an IPv4 one"),
+    rule!("create-existing", table::create_again, "creating a route that is there succeeds and makes no second one"),
+    rule!(ids::DELETED, table::delete_exactly, "deleting a listed route takes that one and no other, in any process"),
+    rule!("delete-missing", table::delete_again, "deleting a route that is not there succeeds"),
+    rule!(
+        "delete-without-instance",
+        table::lost_instance_deleted,
+        "a route as listed can be deleted when its instance is gone"
+    ),
+    rule!(
+        "blackhole-is-told",
+        table::blackhole,
+        "a route whose instance is gone is listed as black hole, without node, or not at all"
+    ),
+    rule!("list-is-fresh", table::list_is_fresh, "what another process just made or deleted is listed, or is not"),
+    rule!("list-is-read-only", table::list_is_read_only, "listing changes nothing and needs no right to write"),
+    rule!(
+        ids::LIST_WHOLE,
+        batch::list_whole,
+        "when any call of a listing fails, the listing fails; what is listed is complete"
+    ),
+    rule!(ids::ANSWERS_IN_ORDER, batch::answers_in_order, "one answer per change, and answer i is about change i"),
+    rule!(
+        ids::FAILURE_SPOILS_NOTHING,
+        batch::failure_spoils_nothing,
+        "a change that fails, wherever it stands, leaves the others to succeed"
+    ),
+    rule!(
+        ids::RESUMABLE,
+        batch::resumable,
+        "after an error at any call, or a lost answer, what was answered as done is done, and the same changes succeed in \
+         the same process or a new one"
+    ),
+    rule!("large-batch", batch::large_batch, "as many routes as a large cluster has are made, listed and deleted"),
+    rule!("error-kinds", batch::error_kinds, "each error of the cloud has the kind that says what to do about it"),
+    rule!("retry-after", batch::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
+    rule!("sleeps-briefly", batch::sleeps_briefly, "no call sleeps longer than two seconds, not even when throttled"),
+    rule!(
+        "no-write-without-leadership",
+        batch::no_write_without_leadership,
+        "no writing call is begun once leadership cannot be proved, and the answers are NotLeader"
+    ),
+    rule!(
+        "cancellation",
+        batch::cancellation,
+        "a batch that is dropped or cancelled at any await point ends promptly and can be applied again"
+    ),
+    rule!("clusters-apart", table::clusters_apart, "a cluster lists and deletes its own routes alone"),
+    rule!("foreign-untouched", table::foreign_untouched, "routes of other tables are neither listed nor touched"),
+    rule!("concurrent-use", batch::concurrent_use, "batches that overlap do not disturb each other"),
+];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn ids_are_distinct_and_fit_into_names() {
+        super::super::rule::check_table(&super::ROUTE_RULES);
+    }
+}
