@@ -17,7 +17,7 @@
 mod args;
 pub mod client;
 pub mod controllers;
-mod duration;
+pub(crate) mod duration;
 mod error;
 pub mod feature_gates;
 mod flags;

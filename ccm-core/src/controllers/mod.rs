@@ -4,6 +4,7 @@ pub mod node;
 pub mod node_ipam;
 pub mod node_lifecycle;
 mod report;
+pub mod route;
 pub mod service;
 
 use std::sync::Arc;

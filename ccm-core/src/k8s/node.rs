@@ -284,6 +284,17 @@ impl From<&str> for ConditionStatus {
     }
 }
 
+impl ConditionStatus {
+    /// Returns the spelling of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 /// The node facts that a provider reads beyond those that the framework always keeps.
 ///
 /// The default asks for nothing more: name, UID, provider ID, the framework's own labels, taints, addresses and

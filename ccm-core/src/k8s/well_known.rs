@@ -55,6 +55,8 @@ pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 pub const COMPONENT_NODE: &str = "cloud-node-controller";
 /// `source.component` of the cloud-node-lifecycle controller's events.
 pub const COMPONENT_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
+/// `source.component` of the route controller's events.
+pub const COMPONENT_ROUTE: &str = "route_controller";
 /// `source.component` of the node-IPAM controller's events.
 pub const COMPONENT_NODE_IPAM: &str = "cidrAllocator";
 /// `source.component` of the service controller's events.

@@ -27,8 +27,7 @@ pub(super) static GENERIC: &[Flag] = &[
         Networks(|c| &mut c.generic.cluster_cidrs),
         "",
         "Networks of the cluster's pods: one, or two of different families with a comma. Used by the route and node-IPAM controllers.",
-    )
-    .planned(),
+    ),
     generic(
         "allocate-node-cidrs",
         Bool(|c| &mut c.node_ipam.allocate_node_cidrs),
@@ -46,14 +45,13 @@ pub(super) static GENERIC: &[Flag] = &[
         Bool(|c| &mut c.route.configure_cloud_routes),
         "true",
         "Make routes to the pods' networks in the cloud.",
-    ).planned(),
+    ),
     generic(
         "route-reconciliation-period",
         Duration(|c| &mut c.route.reconciliation_period),
         "10s",
         "Period of the comparison of routes with the cloud.",
-    )
-    .planned(),
+    ),
     generic(
         "use-service-account-credentials",
         Bool(|c| &mut c.generic.use_service_account_credentials),
@@ -89,13 +87,15 @@ pub(super) static GENERIC: &[Flag] = &[
         Duration(|c| &mut c.generic.controller_start_interval),
         "0s",
         "Pause between the starts of two controllers.",
-    ).planned(),
+    )
+    .planned(),
     generic(
         "min-resync-period",
         Duration(|c| &mut c.generic.min_resync_period),
         "12h0m0s",
         "Lower bound of the period after which every object is looked at again; the period is random up to twice this.",
-    ).planned(),
+    )
+    .planned(),
     generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second."),
     generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once."),
     generic(
@@ -169,8 +169,14 @@ pub(super) static GENERIC: &[Flag] = &[
         "File that says which; without it the built-in list holds.",
     )
     .planned(),
-    Flag::new("profiling", Debugging, Bool(|c| &mut c.debugging.profiling), "true", "Serve profiles under /debug/pprof/.")
-        .planned(),
+    Flag::new(
+        "profiling",
+        Debugging,
+        Bool(|c| &mut c.debugging.profiling),
+        "true",
+        "Serve profiles under /debug/pprof/.",
+    )
+    .planned(),
     Flag::new(
         "contention-profiling",
         Debugging,

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::plan::{InitError, InitPlan, NodeChange, labels, plan_init};
 use crate::{
+    controllers::route::{NetworkReady, Writing},
     k8s::{NodeAddress, NodeFields, NodeView},
     provider::InstanceMetadata,
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
@@ -44,6 +45,7 @@ pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
     writes: &Semaphore,
+    network: Option<&NetworkReady>,
     node: &Arc<NodeView>,
     meta: &InstanceMetadata,
 ) -> Result<Initialized, ApplyError> {
@@ -51,7 +53,7 @@ pub(crate) async fn initialize(
     for attempt in 1.. {
         let result = {
             let _permit = writes.acquire().await;
-            attempt_once(api, &node, meta).await
+            attempt_once(api, network, &node, meta).await
         };
         let retry = match &result {
             Err(ApplyError::Api(error)) if error.is_not_found() => return Ok(Initialized::NotNeeded),
@@ -79,13 +81,14 @@ pub(crate) async fn initialize(
 
 async fn attempt_once(
     api: &ApiClient,
+    network: Option<&NetworkReady>,
     node: &NodeView,
     meta: &InstanceMetadata,
 ) -> Result<Vec<labels::DroppedLabel>, ApplyError> {
     let mut plan = plan_init(node, meta)?;
     let mut base = node.clone();
     if let Some(addresses) = plan.addresses.take() {
-        let patched = patch_addresses(api, node, &addresses).await?;
+        let patched = patch_addresses(api, network, node, &addresses).await?;
         base.addresses = addresses.into();
         rebase(&mut base, patched);
         if plan.change.exact {
@@ -106,18 +109,34 @@ fn rebase(node: &mut NodeView, patched: Patched) {
     node.labels = patched.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
 }
 
-/// Replaces the addresses of a node. A JSON merge patch replaces the whole list, whatever it is on the server; a
-/// strategic merge would merge it by type and lose the second address of a type (W6).
+/// Replaces the addresses of a node, and writes what `network` says about its routes along with them.
 pub(crate) async fn patch_addresses(
     api: &ApiClient,
+    network: Option<&NetworkReady>,
     node: &NodeView,
     addresses: &[NodeAddress],
 ) -> Result<Patched, ApiError> {
-    let list: Vec<Value> =
-        addresses.iter().map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address })).collect();
+    let rider = network.and_then(|network| network.ride(node));
+    let patch = address_patch(node, addresses, rider.as_ref().map(Writing::condition));
+    let patched = api.patch_node(&node.name, Subresource::Status, &patch).await?;
+    if let Some(rider) = rider {
+        rider.done();
+    }
+    Ok(patched)
+}
+
+/// Makes the patch. The list of addresses replaces the other, whatever it is on the server: merged by type it would lose
+/// the second address of a type (W6). Conditions on the other hand are merged by type, so that those of others stay.
+fn address_patch(node: &NodeView, addresses: &[NodeAddress], condition: Option<Value>) -> Patch {
+    let list = addresses.iter().map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address }));
     // The UID makes the server refuse the patch for a namesake that was registered meanwhile.
-    let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "addresses": list } });
-    api.patch_node(&node.name, Subresource::Status, &Patch::Merge(body)).await
+    let metadata = json!({ "uid": &*node.uid });
+    let Some(condition) = condition else {
+        let list: Vec<Value> = list.collect();
+        return Patch::Merge(json!({ "metadata": metadata, "status": { "addresses": list } }));
+    };
+    let list: Vec<Value> = std::iter::once(json!({ "$patch": "replace" })).chain(list).collect();
+    Patch::Strategic(json!({ "metadata": metadata, "status": { "addresses": list, "conditions": [condition] } }))
 }
 
 /// Applies a change outside the status.

@@ -19,7 +19,7 @@ use self::{
     apply::{ApplyError, Initialized},
     metrics::{NodeMetrics, Outcome, Work},
 };
-use super::{ControllerContext, report::Reports};
+use super::{ControllerContext, report::Reports, route::NetworkReady};
 use crate::{
     error::chain,
     k8s::NodeView,
@@ -70,6 +70,7 @@ pub struct NodeController {
     writes: Semaphore,
     status_writes: Semaphore,
     reports: Reports,
+    network: Option<NetworkReady>,
     began: Instant,
 }
 
@@ -100,7 +101,16 @@ impl NodeController {
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
         let reports = Reports::default();
-        Ok(Self { cx, config, instances, metrics, queue, writes, status_writes, reports, began: Instant::now() })
+        let (network, began) = (None, Instant::now());
+        Ok(Self { cx, config, instances, metrics, queue, writes, status_writes, reports, network, began })
+    }
+
+    /// Has condition `NetworkUnavailable` written along with addresses, where the route controller of this process has
+    /// decided it by then.
+    #[must_use]
+    pub fn with_network(mut self, network: NetworkReady) -> Self {
+        self.network = Some(network);
+        self
     }
 
     /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
@@ -173,7 +183,8 @@ impl NodeController {
             Presence::NotFound | Presence::Found { power: Power::Terminated, .. } => return Err(SyncError::Unknown),
             Presence::Found { meta, .. } => meta,
         };
-        let applied = apply::initialize(&self.cx.api, &self.cx.fields, &self.writes, node, &meta).await?;
+        let applied =
+            apply::initialize(&self.cx.api, &self.cx.fields, &self.writes, self.network.as_ref(), node, &meta).await?;
         let Initialized::Done(dropped) = applied else { return Ok(()) };
         for label in dropped {
             tracing::warn!(node = %node.name, label = %label.key, why = label.why.as_str(), "label of the cloud not set");

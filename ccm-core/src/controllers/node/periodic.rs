@@ -87,7 +87,7 @@ impl NodeController {
                 self.finish(
                     &node,
                     Work::Addresses,
-                    apply::patch_addresses(&self.cx.api, &node, &addresses).await.map(drop),
+                    apply::patch_addresses(&self.cx.api, self.network.as_ref(), &node, &addresses).await.map(drop),
                 );
             }
             Ok(None) => {

@@ -5,6 +5,7 @@
 
 mod ipam;
 mod nodes;
+mod route;
 mod services;
 mod wiring;
 
@@ -142,7 +143,7 @@ impl Manager {
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
         let mut clients = std::collections::BTreeMap::new();
-        for name in [NODE_CLIENT, "leader-election", "events", "shared-informers"] {
+        for name in [NODE_CLIENT, route::ROUTE_CLIENT, "leader-election", "events", "shared-informers"] {
             clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
         }
         let manager = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
@@ -282,14 +283,10 @@ impl Manager {
     /// first, so that they see every change.
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
         let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
-        wiring.node_controllers()?;
+        let network = wiring.route_controller()?;
+        wiring.node_controllers(network)?;
         wiring.node_ipam_controller()?;
         wiring.service_controller()?;
-        for name in [names::NODE_ROUTE] {
-            if self.config.generic.controllers.is_enabled(name) {
-                tracing::warn!(controller = name, "controller is not started: this version does not have it yet");
-            }
-        }
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.start_provider(tasks, context).await?;

@@ -7,14 +7,15 @@ use crate::{
     controllers::{
         node::{NodeController, NodeControllerConfig},
         node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
+        route::NetworkReady,
     },
     k8s::well_known as wk,
     provider::Coalescer,
 };
 
 impl Wiring<'_> {
-    /// Adds the node controllers that are selected.
-    pub(super) fn node_controllers(&mut self) -> Result<(), ManagerError> {
+    /// Adds the node controllers that are selected. `network`: what the route controller decides about nodes.
+    pub(super) fn node_controllers(&mut self, network: Option<NetworkReady>) -> Result<(), ManagerError> {
         let (node, lifecycle) = (self.is_enabled(names::CLOUD_NODE), self.is_enabled(names::CLOUD_NODE_LIFECYCLE));
         if !node && !lifecycle {
             return Ok(());
@@ -27,7 +28,10 @@ impl Wiring<'_> {
         self.controllers.push(("instances", done(driver.run())));
         if node {
             let cx = self.controller_context(wk::COMPONENT_NODE, NODE_CLIENT);
-            let controller = NodeController::new(cx, self.node_config(), instances.clone())?;
+            let mut controller = NodeController::new(cx, self.node_config(), instances.clone())?;
+            if let Some(network) = network {
+                controller = controller.with_network(network);
+            }
             self.controllers.push((names::CLOUD_NODE, done(controller.run(self.stop.clone()))));
         }
         if lifecycle {

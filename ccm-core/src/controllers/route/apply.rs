@@ -1,0 +1,127 @@
+//! Hands changes to the cloud in batches. Every answer counts by itself.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::{CALL_TIMEOUT, RouteController};
+use crate::provider::{CloudError, ErrorKind, Op, RouteChange};
+
+/// Changes in one call. Larger batches make the first answers wait for the last.
+const MAX_BATCH: usize = 100;
+/// Calls in flight. Upstream sends up to 200 changes at a time, each as a call of its own (W17c).
+const MAX_CALLS: usize = 4;
+
+/// What became of a change.
+pub(super) struct Answer {
+    pub(super) change: RouteChange,
+    /// `None`: it was not sent.
+    pub(super) result: Option<Result<(), CloudError>>,
+    /// How long the call took that it was part of.
+    pub(super) took: Duration,
+}
+
+impl RouteController {
+    /// Makes changes that do not depend on each other. Those in front are sent first.
+    pub(super) async fn apply(&self, changes: Vec<RouteChange>) -> Vec<Answer> {
+        let calls = stream::iter(batches(changes)).map(|batch| self.apply_batch(batch)).buffered(MAX_CALLS);
+        calls.flat_map(stream::iter).collect().await
+    }
+
+    async fn apply_batch(&self, batch: Vec<RouteChange>) -> Vec<Answer> {
+        let started = Instant::now();
+        let generation = {
+            let throttle = self.throttle.lock();
+            // Asked when its turn comes: a call before it may have been told to slow down.
+            if throttle.until().is_some_and(|until| until > started) || self.op.is_cancelled() {
+                let unsent = |change| Answer { change, result: None, took: Duration::ZERO };
+                return batch.into_iter().map(unsent).collect();
+            }
+            throttle.generation()
+        };
+        let op = self.op.clone().with_deadline(started + CALL_TIMEOUT);
+        let results = self.call_apply(&op, &batch).await;
+        let took = started.elapsed();
+        let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);
+        self.throttle.lock().note(generation, error(ErrorKind::Throttled));
+        // The call as such failed when nothing of it succeeded.
+        let failed =
+            results.iter().all(Result::is_err).then(|| results.iter().find_map(|result| result.as_ref().err()));
+        self.cloud.observe_batch("apply_routes", batch.len(), took, failed.flatten());
+        batch.into_iter().zip(results).map(|(change, result)| self.answer(change, result, took)).collect()
+    }
+
+    /// Calls the provider; one answer per change, whatever it does.
+    async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+        let Some(routes) = self.cx.provider.routes() else {
+            return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes")); batch.len()];
+        };
+        let answers = op.run(async { Ok(routes.apply(op, batch).await) }).await.and_then(|answers| {
+            if answers.len() == batch.len() {
+                return Ok(answers);
+            }
+            // Which answer belongs to which change is in doubt, so none of them counts.
+            let (got, want) = (answers.len(), batch.len());
+            Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
+        });
+        let results = answers.unwrap_or_else(|error| vec![Err(error); batch.len()]);
+        results.into_iter().map(|result| result.map_err(|error| doubt(op, error))).collect()
+    }
+
+    fn answer(&self, change: RouteChange, result: Result<(), CloudError>, took: Duration) -> Answer {
+        let result = match (&change, result) {
+            // What is to be deleted is gone.
+            (RouteChange::Delete(_), Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
+            (_, Err(error)) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
+                return Answer { change, result: None, took };
+            }
+            (_, result) => result,
+        };
+        self.metrics.change(&change, result.as_ref().err());
+        Answer { change, result: Some(result), took }
+    }
+}
+
+/// Nobody cancelled it: the cloud was too slow, or the provider gave up by itself. Both are worth a retry.
+pub(super) fn doubt(op: &Op, error: CloudError) -> CloudError {
+    match error.kind() {
+        ErrorKind::Canceled if !op.is_cancelled() => CloudError::transient("no answer about routes").with_source(error),
+        _ => error,
+    }
+}
+
+fn batches(mut changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
+    let mut batches = Vec::with_capacity(changes.len().div_ceil(MAX_BATCH));
+    while changes.len() > MAX_BATCH {
+        let rest = changes.split_off(MAX_BATCH);
+        batches.push(std::mem::replace(&mut changes, rest));
+    }
+    if !changes.is_empty() {
+        batches.push(changes);
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::Route;
+
+    #[test]
+    fn batches_keep_the_order_and_their_limit() {
+        let change = |i: usize| {
+            let destination = "10.0.0.0/24".parse().unwrap();
+            let route =
+                Route { name: i.to_string().into(), node: None, node_addresses: None, destination, blackhole: false };
+            RouteChange::Delete(route)
+        };
+        for count in [0, 1, 99, 100, 101, 250] {
+            let changes: Vec<_> = (0..count).map(change).collect();
+            let batches = batches(changes.clone());
+            assert_eq!(batches.concat(), changes);
+            assert_eq!(batches.len(), count.div_ceil(MAX_BATCH));
+            assert!(batches.iter().all(|batch| (1..=MAX_BATCH).contains(&batch.len())), "{count}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Metrics of the route controller: upstream's one, and some of ours.
+
+use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+
+use crate::{
+    provider::{CloudError, RouteChange},
+    telemetry::metrics::register,
+};
+
+/// Metrics of the route controller.
+#[derive(Clone, Debug)]
+pub(crate) struct RouteMetrics {
+    syncs: IntCounterVec,
+    changes: IntCounterVec,
+    conditions: IntCounterVec,
+    /// Changes that failed and are tried again.
+    pub(crate) failing: IntGauge,
+}
+
+/// How a comparison with the cloud ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// At least one change was made.
+    Changed,
+    Noop,
+    /// The routes or the nodes could not be listed.
+    Error,
+}
+
+/// Why it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// The time had come, for all or for a change that failed.
+    Periodic,
+    /// A node changed.
+    NodeChange,
+}
+
+/// How the write of a condition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConditionWrite {
+    Written,
+    Failed,
+}
+
+impl RouteMetrics {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            IntCounterVec::new(Opts::new(name, help), labels).and_then(|family| register(registry, family))
+        };
+        Ok(Self {
+            syncs: counters(
+                "route_controller_route_sync_total",
+                "Comparisons of the routes with the cloud by outcome and trigger.",
+                &["outcome", "trigger"],
+            )?,
+            changes: counters(
+                "ccm_route_changes_total",
+                "Changes of single routes by outcome.",
+                &["change", "outcome"],
+            )?,
+            conditions: counters(
+                "ccm_route_condition_writes_total",
+                "Requests that write the condition NetworkUnavailable alone, by outcome.",
+                &["outcome"],
+            )?,
+            failing: register(
+                registry,
+                IntGauge::new(
+                    "ccm_route_changes_failing",
+                    "Changes of single routes that failed and are tried again.",
+                )?,
+            )?,
+        })
+    }
+
+    /// Counts one comparison.
+    pub(crate) fn sync(&self, outcome: Sync, trigger: Trigger) {
+        let outcome = match outcome {
+            Sync::Changed => "changed",
+            Sync::Noop => "noop",
+            Sync::Error => "error",
+        };
+        let trigger = match trigger {
+            Trigger::Periodic => "periodic",
+            Trigger::NodeChange => "node_change",
+        };
+        self.syncs.with_label_values(&[outcome, trigger]).inc();
+    }
+
+    /// Counts one change.
+    pub(crate) fn change(&self, change: &RouteChange, error: Option<&CloudError>) {
+        let change = match change {
+            RouteChange::Create { .. } => "create",
+            RouteChange::Delete(_) => "delete",
+        };
+        let outcome = error.map_or("success", |error| error.kind().as_str());
+        self.changes.with_label_values(&[change, outcome]).inc();
+    }
+
+    /// Counts one write of a condition.
+    pub(crate) fn condition(&self, outcome: ConditionWrite) {
+        let outcome = match outcome {
+            ConditionWrite::Written => "success",
+            ConditionWrite::Failed => "failed",
+        };
+        self.conditions.with_label_values(&[outcome]).inc();
+    }
+}

@@ -1,0 +1,161 @@
+//! Makes routes to the nodes' pod networks in the cloud (upstream's `node-route-controller`).
+//!
+//! The routes of the cloud are compared with the nodes' pod networks when a node changes in a way that matters, and once
+//! per period. What is missing is created and what is obsolete is deleted, in batches; a change that fails is tried again
+//! by itself. Each node's condition `NetworkUnavailable` says whether all its routes are there.
+
+mod apply;
+mod conditions;
+mod failures;
+mod metrics;
+mod observe;
+mod plan;
+mod reconcile;
+mod schedule;
+
+use std::{sync::Arc, time::Duration};
+
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use self::conditions::NetworkReady;
+pub(crate) use self::conditions::Writing;
+use self::{
+    metrics::RouteMetrics,
+    reconcile::{Flow, State},
+    schedule::{News, Signals},
+};
+use super::ControllerContext;
+use crate::{
+    k8s::NodeView,
+    provider::{CloudProvider, NodeClaim, Op, Throttle},
+    runtime::{cache::Change, queue::WorkQueue},
+    telemetry::metrics::CloudMetrics,
+};
+
+/// Longest time that one provider call may take before it counts as failed.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Settings of the route controller.
+#[derive(Clone, Debug)]
+pub struct RouteControllerConfig {
+    /// `--cluster-cidr`: the networks within which routes are made and deleted. None means no routes at all.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// `--route-reconciliation-period`: time from the start of one comparison to the start of the next.
+    pub period: Duration,
+    /// Gate `CloudControllerManagerWatchBasedRoutesReconciliation`: without a reason all is compared about once an hour
+    /// only, whatever the period.
+    pub watch_based: bool,
+}
+
+/// The route controller. Built before its caches start, so that it sees every change.
+pub struct RouteController {
+    cx: ControllerContext,
+    config: RouteControllerConfig,
+    /// From which those of the provider calls are derived.
+    op: Op,
+    cloud: CloudMetrics,
+    metrics: RouteMetrics,
+    network: NetworkReady,
+    /// Nodes whose condition may have to be written.
+    conditions: WorkQueue<Arc<str>>,
+    signals: Arc<Signals>,
+    throttle: Mutex<Throttle>,
+    began: Instant,
+}
+
+impl RouteController {
+    /// Makes the controller and attaches it to the node cache. `network` is given to the node controller of the same
+    /// process, too.
+    ///
+    /// # Errors
+    /// When its metrics are registered already.
+    pub fn new(
+        cx: ControllerContext,
+        config: RouteControllerConfig,
+        op: Op,
+        cloud: CloudMetrics,
+        network: NetworkReady,
+    ) -> prometheus::Result<Self> {
+        let metrics = RouteMetrics::register(&cx.metrics)?;
+        let (signals, conditions) = (Arc::new(Signals::default()), WorkQueue::new());
+        let watcher =
+            Watcher { provider: cx.provider.clone(), network: network.clone(), signals: signals.clone(), conditions };
+        let conditions = watcher.conditions.clone();
+        cx.nodes.on_change(move |change| watcher.see(change));
+        let (throttle, began) = (Mutex::default(), Instant::now());
+        Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, began })
+    }
+
+    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
+    pub async fn run(self, cancel: CancellationToken) {
+        tokio::join!(self.follow(&cancel), self.write_conditions(&cancel));
+    }
+
+    /// Compares whenever there is a reason to.
+    async fn follow(&self, cancel: &CancellationToken) {
+        // A node that is not in the cache yet is not one that is gone.
+        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        let mut state = State::new(Instant::now());
+        while !cancel.is_cancelled() {
+            let (at, trigger) = state.schedule.next(self.signals.pending(), self.pause(&state));
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = self.signals.changed() => {}
+                () = tokio::time::sleep_until(at) => {
+                    if self.pass(trigger, &mut state).await == Flow::Stop {
+                        break;
+                    }
+                }
+            }
+        }
+        // Ending early would end the process.
+        cancel.cancelled().await;
+    }
+}
+
+/// Sees the changes of the node cache.
+struct Watcher {
+    provider: Arc<dyn CloudProvider>,
+    network: NetworkReady,
+    signals: Arc<Signals>,
+    conditions: WorkQueue<Arc<str>>,
+}
+
+impl Watcher {
+    fn see(&self, change: &Change<NodeView>) {
+        match change {
+            // Without pod networks nothing is missing; a route that is left over can wait for its time.
+            Change::Added(node) if !node.pod_cidrs.is_empty() => self.signals.add(&node.name, News::Routes),
+            Change::Added(_) => {}
+            Change::Deleted(node) => self.signals.add(&node.name, News::Routes),
+            Change::Updated { old, new } => {
+                let news = self.news(old, new);
+                if let Some(news) = news {
+                    self.signals.add(&new.name, news);
+                }
+                // For example because it waited for the addresses that are there now.
+                if !self.network.is_settled(new) {
+                    self.conditions.add(new.name.clone());
+                }
+            }
+        }
+    }
+
+    /// Tells what an update means. Heartbeats and our own writes mean nothing.
+    fn news(&self, old: &NodeView, new: &NodeView) -> Option<News> {
+        let claim = |node| self.provider.claims_node(node) == NodeClaim::Ours;
+        let routes = old.pod_cidrs != new.pod_cidrs
+            || old.addresses != new.addresses
+            || old.provider_id != new.provider_id
+            || claim(old) != claim(new);
+        let condition = old.network_unavailable != new.network_unavailable && !self.network.is_settled(new);
+        match (routes && !(old.pod_cidrs.is_empty() && new.pod_cidrs.is_empty()), condition) {
+            (true, _) => Some(News::Routes),
+            (false, true) => Some(News::Condition),
+            (false, false) => None,
+        }
+    }
+}

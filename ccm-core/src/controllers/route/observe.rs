@@ -1,0 +1,55 @@
+//! Reads the world: the cloud's routes, and the nodes as the cache or the API server has them.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{CALL_TIMEOUT, RouteController, apply::doubt};
+use crate::{
+    k8s::NodeView,
+    provider::{CloudError, ErrorKind, NodeClaim, Route},
+    runtime::api::ApiError,
+};
+
+/// All nodes.
+pub(super) struct Nodes {
+    /// Those that the provider claims.
+    pub(super) ours: Vec<Arc<NodeView>>,
+    /// All others.
+    pub(super) foreign: Vec<Arc<NodeView>>,
+}
+
+impl RouteController {
+    /// The nodes as the cache has them.
+    pub(super) fn nodes(&self) -> Nodes {
+        self.divide(self.cx.nodes.list())
+    }
+
+    /// The nodes as the API server has them.
+    pub(super) async fn fresh_nodes(&self) -> Result<Nodes, ApiError> {
+        let nodes = self.cx.api.list_nodes(&self.cx.fields).await?;
+        Ok(self.divide(nodes.into_iter().map(Arc::new).collect()))
+    }
+
+    fn divide(&self, nodes: Vec<Arc<NodeView>>) -> Nodes {
+        let is_ours = |node: &Arc<NodeView>| self.cx.provider.claims_node(node) == NodeClaim::Ours;
+        let (ours, foreign) = nodes.into_iter().partition(is_ours);
+        Nodes { ours, foreign }
+    }
+
+    /// The routes of the cloud.
+    pub(super) async fn list_routes(&self) -> Result<Vec<Route>, CloudError> {
+        let Some(routes) = self.cx.provider.routes() else {
+            return Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
+        };
+        let nodes = self.nodes().ours;
+        let started = Instant::now();
+        let generation = self.throttle.lock().generation();
+        let op = self.op.clone().with_deadline(started + CALL_TIMEOUT);
+        let result = op.run(routes.list(&op, &nodes)).await.map_err(|error| doubt(&op, error));
+        let error = result.as_ref().err();
+        self.throttle.lock().note(generation, error.filter(|error| error.kind() == ErrorKind::Throttled));
+        self.cloud.observe_batch("list_routes", nodes.len(), started.elapsed(), error);
+        result
+    }
+}

@@ -1,0 +1,174 @@
+//! When the routes are compared with the cloud: at once after a change, then at most once a second, and once per period.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+use super::metrics::Trigger;
+
+/// Shortest time from one comparison to the next: changes that come close together share one. Upstream lets each wait 10 s
+/// for every one before it (W16).
+const GAP: Duration = Duration::from_secs(1);
+/// The same when only a condition was changed by somebody else, so that two who disagree about one do not keep the
+/// cloud busy.
+const CONDITION_GAP: Duration = Duration::from_secs(10);
+
+/// What a change of a node means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Its routes may not be right any more.
+    Routes,
+    /// Somebody else has changed its condition.
+    Condition,
+}
+
+/// Changes of nodes since the last comparison.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    pending: Mutex<Pending>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// Names of the nodes whose routes may not be right any more.
+    nodes: HashSet<Arc<str>>,
+    condition: bool,
+}
+
+impl Signals {
+    pub(super) fn add(&self, node: &Arc<str>, news: News) {
+        let mut pending = self.pending.lock();
+        let was = pending.news();
+        match news {
+            News::Routes => drop(pending.nodes.insert(node.clone())),
+            News::Condition => pending.condition = true,
+        }
+        if pending.news() != was {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits until there is other news than when it was last looked at.
+    ///
+    /// # Cancellation
+    /// Safe: nothing is lost.
+    pub(super) async fn changed(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Returns the most urgent news.
+    pub(super) fn pending(&self) -> Option<News> {
+        self.pending.lock().news()
+    }
+
+    /// Takes all news; returns the nodes whose routes may not be right any more.
+    pub(super) fn take(&self) -> HashSet<Arc<str>> {
+        std::mem::take(&mut *self.pending.lock()).nodes
+    }
+}
+
+impl Pending {
+    fn news(&self) -> Option<News> {
+        match (self.nodes.is_empty(), self.condition) {
+            (false, _) => Some(News::Routes),
+            (true, true) => Some(News::Condition),
+            (true, false) => None,
+        }
+    }
+}
+
+/// Times of comparisons.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    /// Start of the last one.
+    last: Option<Instant>,
+    /// When the period is over.
+    periodic: Instant,
+    /// When a change that failed, or all after a list that failed, is tried again.
+    pub(super) retry: Option<Instant>,
+}
+
+impl Schedule {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { last: None, periodic: now, retry: None }
+    }
+
+    /// Notes that a comparison starts; the next is due after `period`, whatever comes in between.
+    pub(super) fn started(&mut self, now: Instant, period: Duration) {
+        (self.last, self.periodic, self.retry) = (Some(now), now + period, None);
+    }
+
+    /// Returns when the next comparison is to start, and why. None starts before `pause` is over.
+    pub(super) fn next(&self, news: Option<News>, pause: Option<Instant>) -> (Instant, Trigger) {
+        let after = |gap: Duration| self.last.map_or(self.periodic, |last| last + gap);
+        let by_news = news.map(|news| match news {
+            News::Routes => after(GAP),
+            News::Condition => after(CONDITION_GAP),
+        });
+        // A period of less than the gap is what the operator asked for.
+        let by_time = self.retry.map_or(self.periodic, |retry| retry.max(after(GAP)).min(self.periodic));
+        let (at, trigger) = match by_news {
+            // The first is due in any case.
+            Some(at) if at <= by_time && self.last.is_some() => (at, Trigger::NodeChange),
+            _ => (by_time, Trigger::Periodic),
+        };
+        (pause.map_or(at, |pause| at.max(pause)), trigger)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_first_change_acts_at_once_and_followers_within_a_second() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        assert_eq!(schedule.next(Some(News::Routes), None), (start, Trigger::Periodic));
+        schedule.started(start, secs(3600));
+        let news = Some(News::Routes);
+        // Long after: at once, for the time is over.
+        assert_eq!(schedule.next(news, None), (start + GAP, Trigger::NodeChange));
+        assert_eq!(schedule.next(Some(News::Condition), None), (start + secs(10), Trigger::NodeChange));
+        assert_eq!(schedule.next(None, None), (start + secs(3600), Trigger::Periodic));
+        assert_eq!(schedule.next(news, Some(start + secs(30))), (start + secs(30), Trigger::NodeChange));
+    }
+
+    #[test]
+    fn a_retry_shortens_the_wait_and_a_period_goes_on_from_start_to_start() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.started(start, secs(10));
+        schedule.retry = Some(start + secs(4));
+        assert_eq!(schedule.next(None, None), (start + secs(4), Trigger::Periodic));
+        schedule.retry = Some(start);
+        assert_eq!(schedule.next(None, None), (start + GAP, Trigger::Periodic));
+        schedule.retry = Some(start + secs(60));
+        assert_eq!(schedule.next(None, None), (start + secs(10), Trigger::Periodic));
+        schedule.started(start + secs(4), secs(10));
+        assert_eq!(schedule.next(None, None), (start + secs(14), Trigger::Periodic));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_wake_once_and_are_taken_together() {
+        let signals = Signals::default();
+        signals.add(&"a".into(), News::Condition);
+        assert_eq!(signals.pending(), Some(News::Condition));
+        signals.changed().await;
+        signals.add(&"b".into(), News::Routes);
+        signals.changed().await;
+        signals.add(&"c".into(), News::Routes);
+        let again = tokio::time::timeout(secs(60), signals.changed()).await;
+        assert!(again.is_err(), "more of the same is no news");
+        let mut taken: Vec<_> = signals.take().into_iter().collect();
+        taken.sort();
+        assert_eq!(taken, ["b".into(), "c".into()]);
+        assert_eq!(signals.pending(), None);
+    }
+}

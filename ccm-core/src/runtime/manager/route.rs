@@ -1,0 +1,50 @@
+use super::{
+    ManagerError,
+    wiring::{Wiring, done},
+};
+use crate::{
+    config::{controllers as names, feature_gates::WATCH_BASED_ROUTES},
+    controllers::route::{NetworkReady, RouteController, RouteControllerConfig},
+    k8s::well_known as wk,
+};
+
+/// Client name of the route controller, hence its ServiceAccount and user agent, as upstream.
+pub(super) const ROUTE_CLIENT: &str = "route-controller";
+
+impl Wiring<'_> {
+    /// Adds the route controller if it is selected and has what it needs. Returns what the node controller is to consult.
+    pub(super) fn route_controller(&mut self) -> Result<Option<NetworkReady>, ManagerError> {
+        let config = &self.manager.config;
+        if !self.is_enabled(names::NODE_ROUTE) {
+            return Ok(None);
+        }
+        if !config.route.configure_cloud_routes {
+            tracing::info!("--configure-cloud-routes=false: the route controller does not run");
+            return Ok(None);
+        }
+        if self.manager.provider.routes().is_none() {
+            tracing::warn!("cloud provider has no routes; the route controller does not run");
+            return Ok(None);
+        }
+        let cluster_cidrs = config.generic.cluster_cidrs.clone();
+        if cluster_cidrs.is_empty() {
+            // Upstream ends the whole process (W36).
+            tracing::error!(
+                "the route controller does not run: it needs --cluster-cidr; set that, or --configure-cloud-routes=false"
+            );
+            return Ok(None);
+        }
+        let config = RouteControllerConfig {
+            cluster_cidrs,
+            period: config.route.reconciliation_period,
+            watch_based: config.feature_gates.is_enabled(WATCH_BASED_ROUTES),
+        };
+        let rides = self.is_enabled(names::CLOUD_NODE) && self.manager.provider.instances().is_some();
+        let network = NetworkReady::new(self.manager.clock.clone(), rides);
+        let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT);
+        let (op, cloud) = (self.op(), self.cloud_metrics.clone());
+        let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
+        self.controllers.push((names::NODE_ROUTE, done(controller.run(self.stop.clone()))));
+        Ok(Some(network))
+    }
+}
