@@ -18,6 +18,9 @@ use self::follow::{News, follow};
 use self::services::History;
 pub use self::services::{Services, has_finalizer, ingress_addresses, wants_balancer};
 
+/// Label that says whose cloud a node is in, before anybody has initialised it.
+pub const REGION: &str = "topology.kubernetes.io/region";
+
 /// Namespace of the Services of all scenarios.
 pub const NAMESPACE: &str = "default";
 
@@ -161,7 +164,10 @@ impl State {
         if before == cidrs {
             return;
         }
-        let mut others = self.nodes.iter().filter(|(name, _)| **name != seen.name);
+        // Nodes of other scenarios are in other clusters, as it were.
+        let region = label(node, REGION);
+        let mut others =
+            self.nodes.iter().filter(|(name, other)| **name != seen.name && label(other, REGION) == region);
         let taken = others.any(|(_, other)| pod_cidrs(other).iter().any(|cidr| cidrs.contains(cidr)));
         if taken || !before.is_empty() {
             self.renetworked.push(seen.clone());

@@ -36,8 +36,7 @@ const BREATH: Duration = Duration::from_millis(10);
 /// Lines of a process's log that a failure shows.
 const LOG_LINES: usize = 80;
 
-/// Label that says whose cloud a node is in, before anybody has initialised it.
-pub const REGION: &str = "topology.kubernetes.io/region";
+pub use crate::observer::REGION;
 
 /// Flags of every process: short periods, and no limit that the tests would wait for.
 const FLAGS: [&str; 6] = [

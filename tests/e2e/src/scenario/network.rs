@@ -21,8 +21,9 @@ impl Scenario {
         let nodes = self.nodes();
         let wanted: BTreeSet<(String, String)> =
             nodes.values().flat_map(|node| pod_cidrs(node).into_iter().map(|cidr| (node.name_any(), cidr))).collect();
-        let routes = self.cloud.routes().into_iter().filter(|route| !route.blackhole);
-        let mut have: BTreeSet<_> = routes.map(|route| (route.node, route.destination.to_string())).collect();
+        let routes = self.cloud.routes();
+        let mut have: BTreeSet<_> =
+            routes.into_iter().map(|route| (route.node, route.destination.to_string())).collect();
         have.retain(|(_, destination)| !foreign.contains(&destination.as_str()));
         if have != wanted {
             let surplus: Vec<_> = have.difference(&wanted).collect();

@@ -25,7 +25,12 @@ const SEED: &str = "CCM_E2E_SEED";
 /// What the users of the cluster do meanwhile.
 const ACTIONS: usize = 90;
 /// Without an election, so that a successor need not wait for the lease of the dead.
-const FLAGS: [&str; 2] = ["--leader-elect=false", "--node-status-update-frequency=10m"];
+const FLAGS: [&str; 4] = [
+    "--leader-elect=false",
+    "--node-status-update-frequency=10m",
+    "--cluster-cidr=10.244.0.0/16",
+    "--route-reconciliation-period=2s",
+];
 
 async fn killed_at_random_moments_it_leaves_the_cloud_as_the_services_ask(s: &Scenario) -> anyhow::Result<()> {
     let seed = match std::env::var(SEED) {
@@ -54,8 +59,11 @@ async fn survive(s: &Scenario, seed: u64) -> anyhow::Result<()> {
     anyhow::ensure!(kills >= 5 && caught >= 1, "only {kills} kills, {caught} of them in the midst of a call");
 
     let ccm = s.start("a", &FLAGS).await?;
-    s.becomes("in line after the last start", Duration::from_secs(60), || s.in_line()).await?;
-    s.stays("it stays in line", Duration::from_secs(2), || s.in_line()).await?;
+    // What is in line before may not be afterwards, for a moment.
+    s.initialized(&users.nodes, SOON).await?;
+    let in_line = || s.in_line().and_then(|()| s.in_routes(&[]));
+    s.becomes("in line after the last start", Duration::from_secs(60), in_line).await?;
+    s.stays("it stays in line", Duration::from_secs(2), in_line).await?;
     let farewells = s.server.observer.farewells();
     for (uid, lost) in ledger.lost() {
         let left = farewells.get(&uid).copied().unwrap_or_default();
@@ -152,6 +160,7 @@ impl Users<'_> {
         let name = self.new_name();
         self.s.cloud.put_instance(&name, InstanceSpec::default())?;
         self.s.register_one(self.s.spec(&name)).await?;
+        self.s.give_pod_cidrs(&name, &[format!("10.244.{}.0/24", self.made)]).await?;
         self.nodes.push(name);
         Ok(())
     }

@@ -3,20 +3,17 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ccm_core::k8s::AddressType;
-use ccm_e2e::observer::addresses;
 use ccm_e2e::scenario::{SOON, Scenario, condition};
-use ccm_mock::cloud::{Address, InstanceSpec, Operation, RouteBody};
+use ccm_mock::cloud::RouteBody;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::gate::{At, Gate};
 use crate::run::Case;
 use crate::{EVERYWHERE, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!("ride", EVERYWHERE, the_network_condition_rides_with_the_addresses_or_comes_alone_and_spoils_no_other),
+        case!("alone", EVERYWHERE, the_condition_of_a_node_that_is_initialised_comes_alone_and_spoils_no_other),
         case!("routes", EVERYWHERE, routes_follow_the_nodes_and_those_of_others_stay),
     ]
 }
@@ -33,47 +30,26 @@ fn networks(n: usize) -> Vec<String> {
     vec![format!("10.244.{n}.0/24"), format!("fd00:244:0:{n:x}::/64")]
 }
 
-async fn the_network_condition_rides_with_the_addresses_or_comes_alone_and_spoils_no_other(
+async fn the_condition_of_a_node_that_is_initialised_comes_alone_and_spoils_no_other(
     s: &Scenario,
 ) -> anyhow::Result<()> {
-    let names = s.names(2);
-    let (rides, alone) = (&names[0], &names[1]);
+    let name = s.name(0);
     let ccm = s.start("a", &FLAGS).await?;
-    s.register_initialized(&names[1..]).await?;
-    add_condition(s, alone).await?;
-    s.give_pod_cidrs(alone, &networks(1)).await?;
+    s.register_initialized(std::slice::from_ref(&name)).await?;
+    add_condition(s, &name).await?;
+    s.give_pod_cidrs(&name, &networks(1)).await?;
     s.routed(&[], SOON).await?;
-
-    // The cloud is slow to describe the instance, so that the route is there before the addresses.
-    let gate = Gate::shut(s, Operation::DescribeInstances, At::Answer);
-    let two = ["10.30.0.1", "10.30.0.2", "2001:db8:30::1"];
-    let two = two.iter().map(|ip| Address::new(AddressType::InternalIp, *ip)).collect();
-    s.cloud.put_instance(rides, InstanceSpec { addresses: Some(two), ..InstanceSpec::default() })?;
-    s.register_one(s.spec(rides)).await?;
-    add_condition(s, rides).await?;
-    s.give_pod_cidrs(rides, &networks(2)).await?;
-    s.until("its routes are there", SOON, || s.cloud.routes().len() == 4).await?;
-    gate.open();
-    s.routed(&[], SOON).await?;
-    s.initialized(&names, SOON).await?;
-
-    for (name, wanted) in [(rides, &["nodes/status", "nodes"][..]), (alone, &["nodes/status", "nodes", "nodes/status"])]
-    {
-        let writes = s.node_writes("a").await?.into_iter().filter(|write| write.name == *name && write.succeeded());
-        let resources: Vec<_> = writes.map(|write| write.resource).collect();
-        anyhow::ensure!(resources == wanted, "{name}: {resources:?}");
-        let node = s.node(name)?;
-        for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", THEIRS] {
-            let condition = condition(&node, kind).with_context(|| format!("{name} lost {kind}"))?;
-            anyhow::ensure!(condition.reason.is_some() && condition.last_heartbeat_time.is_some(), "{condition:?}");
-        }
-        let ours = condition(&node, "NetworkUnavailable").context("no condition")?;
-        anyhow::ensure!(ours.message.as_deref() == Some("RouteController created a route"), "{ours:?}");
-        anyhow::ensure!(ours.last_transition_time.is_some(), "{ours:?}");
+    let writes = s.node_writes("a").await?.into_iter().filter(ccm_e2e::server::Write::succeeded);
+    let resources: Vec<_> = writes.map(|write| write.resource).collect();
+    anyhow::ensure!(resources == ["nodes/status", "nodes", "nodes/status"], "{resources:?}");
+    let node = s.node(&name)?;
+    for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", THEIRS] {
+        let condition = condition(&node, kind).with_context(|| format!("{kind} is lost"))?;
+        anyhow::ensure!(condition.reason.is_some() && condition.last_heartbeat_time.is_some(), "{condition:?}");
     }
-    // All addresses of one type are there, although the patch that carried them merges by type.
-    let known = addresses(&*s.node(rides)?);
-    anyhow::ensure!(known.len() == 3, "{known:?}");
+    let ours = condition(&node, "NetworkUnavailable").context("no condition")?;
+    anyhow::ensure!(ours.message.as_deref() == Some("RouteController created a route"), "{ours:?}");
+    anyhow::ensure!(ours.last_transition_time.is_some(), "{ours:?}");
     ccm.terminate().await
 }
 
