@@ -8,6 +8,8 @@ mod initialization;
 mod recovery;
 #[path = "nodes/replicas.rs"]
 mod replicas;
+#[path = "nodes/routes.rs"]
+mod routes;
 #[path = "support/run.rs"]
 mod run;
 #[path = "nodes/upkeep.rs"]
@@ -29,6 +31,7 @@ fn cases() -> Vec<Case> {
     let mut cases = initialization::cases();
     cases.extend(deletion::cases());
     cases.extend(upkeep::cases());
+    cases.extend(routes::cases());
     cases.extend(replicas::cases());
     // Last, because some of them need a server for themselves.
     cases.extend(recovery::cases());

@@ -138,7 +138,14 @@ impl ApiError {
 
     /// Tells whether the object was not as the caller thought, so that reading it again and deciding again helps.
     pub fn is_race(&self) -> bool {
-        matches!(self.kind, ApiErrorKind::Conflict | ApiErrorKind::TestFailed)
+        match &self.kind {
+            ApiErrorKind::Conflict | ApiErrorKind::TestFailed => true,
+            // A patch that names the UID, sent to a namesake: seen on 1.36.3, for every kind of patch but JSON Patch.
+            ApiErrorKind::Invalid(causes) => {
+                !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
+            }
+            _ => false,
+        }
     }
 
     /// Returns how long the server asked to wait before the next try.
@@ -245,6 +252,17 @@ mod tests {
         assert_eq!(answered(422, Status::default(), true).kind, ApiErrorKind::TestFailed);
         assert_eq!(answered(422, refused, true).kind, ApiErrorKind::Invalid(vec![cause]));
         assert_eq!(answered(422, Status::default(), false).kind, ApiErrorKind::Invalid(Vec::new()));
+    }
+
+    #[test]
+    fn a_refusal_because_of_the_uid_alone_is_a_race() {
+        let cause = |field: &str| Cause { field: field.into(), ..Cause::default() };
+        let refused = |fields: &[&str]| {
+            let causes = fields.iter().map(|field| cause(field)).collect();
+            answered(422, Status { causes, ..Status::default() }, false).is_race()
+        };
+        assert!(refused(&["metadata.uid"]) && refused(&["metadata.uid", "metadata.uid"]));
+        assert!(!refused(&[]) && !refused(&["metadata.uid", "status.addresses"]) && !refused(&["spec.podCIDRs"]));
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
     say(&format!("{wanted} nodes join, tainted as uninitialized"));
     stage.kubelets.register_all((0..wanted).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
     let (mut seen, mut few) = (HashSet::new(), Few::default());
-    let watch = watch_initialised(&stage.node_api(), |node| {
+    let api = stage.node_api();
+    let watch = watch_initialised(&api, |node| {
         if seen.insert(node.name_any()) {
             few.say(&describe(node));
         }
