@@ -143,7 +143,14 @@ impl Manager {
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
         let mut clients = std::collections::BTreeMap::new();
-        for name in [NODE_CLIENT, route::ROUTE_CLIENT, "leader-election", "events", "shared-informers"] {
+        for name in [
+            NODE_CLIENT,
+            services::SERVICE_CLIENT,
+            route::ROUTE_CLIENT,
+            "leader-election",
+            "events",
+            "shared-informers",
+        ] {
             clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
         }
         let manager = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;

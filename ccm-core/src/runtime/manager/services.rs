@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Client name of the service controller, hence its ServiceAccount and user agent, as upstream.
-const SERVICE_CLIENT: &str = "service-controller";
+pub(super) const SERVICE_CLIENT: &str = "service-controller";
 
 impl Wiring<'_> {
     /// Adds the service controller if it is selected and the provider has load balancers.
