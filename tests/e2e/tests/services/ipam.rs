@@ -22,6 +22,9 @@ const NETWORKS: [&str; 4] = [
     "--leader-elect=false",
 ];
 
+/// What the process says when it knows all nodes.
+const FILLED: &str = "cache filled resource=\"nodes\"";
+
 async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(s: &Scenario) -> anyhow::Result<()> {
     let names = s.names(60);
     // Manifests carry --allocate-node-cidrs for kube-controller-manager: nobody but who names the controller means it.
@@ -39,7 +42,8 @@ async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(s: 
     let flags = [&["--controllers=*,node-ipam-controller"], &NETWORKS[..]].concat();
     let mut ccm = s.start("a", &flags).await?;
     s.register(&names[2..20]).await?;
-    heartbeat(s, &names[..2], "first").await?;
+    ccm.logged(FILLED, SOON).await?;
+    heartbeat(s, &names[..20], "first").await?;
     networked(s, &names[..20]).await?;
     for name in &names[2..20] {
         let writes = s.node_writes("a").await?.into_iter().filter(|write| write.name == *name);
@@ -54,6 +58,7 @@ async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(s: 
         ccm.signal(Signal::Kill).await?;
         ccm.exit(SOON).await?;
         ccm = s.start("a", &flags).await?;
+        ccm.logged(FILLED, SOON).await?;
         heartbeat(s, &names[batch], "next").await?;
     }
     networked(s, &names[..50]).await?;

@@ -27,6 +27,8 @@ const FLAGS: [&str; 3] = [
 
 /// Networks of the n-th node.
 fn networks(n: usize) -> Vec<String> {
+    // From 1, because a zero is not written so.
+    let n = n + 1;
     vec![format!("10.244.{n}.0/24"), format!("fd00:244:0:{n:x}::/64")]
 }
 
