@@ -145,8 +145,8 @@ impl Manager {
         let mut clients = std::collections::BTreeMap::new();
         for name in [
             NODE_CLIENT,
-            services::SERVICE_CLIENT,
             route::ROUTE_CLIENT,
+            services::SERVICE_CLIENT,
             "leader-election",
             "events",
             "shared-informers",

@@ -398,3 +398,29 @@ async fn what_keeps_it_from_starting_ends_nothing_else() {
     until_ready(&world, &["a"], MINUTE).await;
     assert_eq!(ccm.metric("running_managed_controllers", &[("name", "route")]), 1.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_family_of_upstream_has_its_name_type_and_labels() {
+    let world = World::provisioned();
+    let ccm = start(&world, &[]);
+    join(&world, initialized("a"), &["10.244.1.0/24"]).await;
+    until_ready(&world, &["a"], secs(5)).await;
+    world.cloud.set_faults(vec![fault(Operation::ListRoutes, FaultError::Transient, None, None)]);
+    tokio::time::sleep(MINUTE).await;
+    let families = ccm.registry.gather();
+    let family = families.iter().find(|family| family.name() == "route_controller_route_sync_total").unwrap();
+    assert_eq!(family.get_field_type(), prometheus::proto::MetricType::COUNTER);
+    let labels = |metric: &prometheus::proto::Metric| {
+        metric
+            .get_label()
+            .iter()
+            .map(|label| format!("{}={}", label.name(), label.value()))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let mut series: Vec<String> = family.get_metric().iter().map(labels).collect();
+    series.sort();
+    assert!(series.contains(&"outcome=error,trigger=periodic".to_owned()), "{series:?}");
+    assert!(series.iter().all(|s| s.starts_with("outcome=") && s.contains(",trigger=")), "{series:?}");
+    assert!(syncs(&ccm, "changed", "node_change") + syncs(&ccm, "changed", "periodic") >= 1.0);
+}

@@ -24,7 +24,14 @@ use Operation::{CreateRoute, DeleteRoute, ListRoutes};
 fn notes(world: &World, reason: &str) -> Vec<String> {
     let (objects, _) = world.server.store().list(("", "events"), None);
     let events = objects.iter().map(|object| object.value());
-    events.filter(|event| event["reason"] == *reason).map(|event| text(&event["message"])).collect()
+    let events = events.filter(|event| event["reason"] == *reason);
+    events
+        .map(|event| {
+            assert_eq!(event["source"]["component"], "route_controller");
+            assert_eq!(event["involvedObject"]["apiVersion"], "v1");
+            text(&event["message"])
+        })
+        .collect()
 }
 
 fn text(value: &Value) -> String {
@@ -85,7 +92,7 @@ async fn an_error_that_names_a_time_is_tried_again_then() {
         error: Some(FaultError::RetryAfter),
         retry_after_seconds: Some(42.0),
         times: Some(1),
-        object: None,
+        ..FaultSpec::default()
     };
     world.cloud.set_faults(vec![Fault::new(spec).unwrap()]);
     let _ccm = start_watching(&world);
@@ -191,6 +198,27 @@ async fn a_node_that_is_gone_or_another_by_now_gets_no_condition_and_no_complain
     until_ready(&world, &["b"], secs(10)).await;
     assert_eq!(world.events(), []);
     assert_eq!(ccm.metric("ccm_route_condition_writes_total", &[("outcome", "failed")]), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_is_never_written_to_a_namesake() {
+    let world = World::new("region: r1\nautoProvision: true\nlatency: {routes: 1s}\n");
+    let ccm = start_watching(&world);
+    join(&world, initialized("a"), &["10.244.1.0/24"]).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    // While the route is made the node is replaced, and the watch does not tell.
+    let frozen = world.server.faults().freeze_watches(Match::resource("nodes").user_agent(AGENT));
+    remove(&world, "a");
+    world.kubelets.register(initialized("a")).await.unwrap();
+    tokio::time::sleep(secs(2)).await;
+    let refused = Match::resource("nodes").verb("patch").user_agent("route-controller");
+    assert!(world.server.log().count(&refused) >= 1, "it was sent");
+    assert_eq!((network(&world, "a"), world.node_writes().len()), (String::new(), 0));
+    assert_eq!(ccm.metric("ccm_route_condition_writes_total", &[("outcome", "failed")]), 0.0);
+    world.server.faults().thaw(frozen);
+    crate::routes::give(&world, "a", &["10.244.2.0/24"]);
+    until_ready(&world, &["a"], secs(20)).await;
+    assert_eq!(routes(&world), ["a 10.244.2.0/24"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ccm_core::k8s::AddressType;
+use ccm_e2e::ccm::Ccm;
 use ccm_e2e::observer::addresses;
 use ccm_e2e::scenario::{SOON, Scenario, each};
 use ccm_mock::cloud::{Address, FaultError, FaultSpec, InstanceSpec, Operation, RouteBody};
@@ -17,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("route", EVERYWHERE, dual_stack_routes_follow_nodes_that_come_and_go),
         case!("ride", EVERYWHERE, a_condition_rides_with_the_addresses_and_leaves_other_conditions_alone),
+        case!("silent", EVERYWHERE, a_comparison_that_changes_nothing_is_silent),
         case!("replace", EVERYWHERE, a_list_that_says_so_is_replaced_while_another_beside_it_is_merged),
     ]
 }
@@ -113,6 +115,22 @@ async fn a_condition_rides_with_the_addresses_and_leaves_other_conditions_alone(
     let writes: Vec<_> = writes.iter().map(|w| format!("{} {} {}", w.verb, w.resource, w.code)).collect();
     anyhow::ensure!(writes == ["patch nodes/status 200", "patch nodes 200"], "{writes:?}");
     Ok(())
+}
+
+/// Upstream writes a line per node and pod CIDR each time (W17d).
+async fn a_comparison_that_changes_nothing_is_silent(s: &Scenario) -> anyhow::Result<()> {
+    let name = s.name(0);
+    s.register(std::slice::from_ref(&name)).await?;
+    give(s, &name, 1).await?;
+    let ccm = s.start("a", &[FLAGS[0], FLAGS[1], "--route-reconciliation-period=200ms"]).await?;
+    s.initialized(std::slice::from_ref(&name), SOON).await?;
+    network_ready(s, std::slice::from_ref(&name)).await?;
+    let lines = |ccm: &Ccm| ccm.log().lines().filter(|line| line.contains("controllers::route")).count();
+    let (said, asked) = (lines(&ccm), s.cloud.calls().list_routes);
+    anyhow::ensure!(said > 0, "it said nothing of the routes it made");
+    s.until("it compared again and again", SOON, || s.cloud.calls().list_routes >= asked + 10).await?;
+    anyhow::ensure!(lines(&ccm) == said, "{}", ccm.log());
+    ccm.terminate().await
 }
 
 /// What the patch relies on that such a condition rides in.
