@@ -103,3 +103,6 @@ fn ports(service: &Service) -> Vec<(String, i32, Option<i32>)> {
     };
     ports.into_iter().flatten().map(port).collect()
 }
+
+#[cfg(test)]
+mod tests;

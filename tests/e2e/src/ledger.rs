@@ -107,3 +107,57 @@ impl CallHook for Ledger {
         self.wait_if_caught(operation, true).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccm_mock::CloudConfig;
+    use ccm_mock::cloud::{CloudApi as _, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members};
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn key(uid: &str) -> LoadBalancerKey {
+        LoadBalancerKey {
+            cluster: "c".to_owned(),
+            uid: uid.to_owned(),
+            name: format!("a{uid}"),
+            service: format!("default/{uid}"),
+        }
+    }
+
+    async fn create(cloud: &MockCloud, uid: &str) {
+        let members = Members::default();
+        let spec =
+            LoadBalancerSpec { key: key(uid), settings: LoadBalancerSettings::default(), members, activation: None };
+        cloud.create_load_balancer(&spec).await.expect("the cloud makes it");
+    }
+
+    #[tokio::test]
+    async fn every_balancer_that_goes_is_counted_for_its_service() {
+        let cloud = MockCloud::new(&CloudConfig::default()).expect("the defaults are valid");
+        let ledger = Ledger::open(&cloud);
+        for _ in 0..2 {
+            create(&cloud, "u1").await;
+            cloud.delete_load_balancer(&key("u1")).await.expect("the cloud deletes it");
+        }
+        create(&cloud, "u2").await;
+        assert_eq!(ledger.lost(), [("u1".to_owned(), 2)].into());
+        cloud.remove_load_balancer("au2");
+        assert_eq!(ledger.lost(), [("u1".to_owned(), 2), ("u2".to_owned(), 1)].into());
+    }
+
+    #[tokio::test]
+    async fn a_trap_catches_one_call_before_or_after_its_effect() {
+        for (after, there) in [(false, 1), (true, 2)] {
+            let cloud = MockCloud::new(&CloudConfig::default()).expect("the defaults are valid");
+            let ledger = Ledger::open(&cloud);
+            let mut sprung = ledger.set_trap(Trap { skip: 1, after });
+            create(&cloud, "passes").await;
+            assert!(sprung.try_recv().is_err(), "the first call is let pass");
+            assert_eq!(create(&cloud, "caught").now_or_never(), None, "it was answered");
+            assert!(sprung.try_recv().is_ok());
+            assert_eq!(cloud.load_balancers().len(), there);
+            create(&cloud, "later").await;
+        }
+    }
+}

@@ -215,3 +215,6 @@ pub fn pod_cidrs(node: &Node) -> Vec<String> {
 pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref()
 }
+
+#[cfg(test)]
+mod tests;

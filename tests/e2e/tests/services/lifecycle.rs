@@ -19,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!("life", EVERYWHERE, a_service_gets_an_address_with_two_writes_and_leaves_nothing_behind),
         case!("types", EVERYWHERE, a_service_that_becomes_cluster_ip_and_back_gives_its_balancer_up_and_gets_a_new_one),
         case!("ports", EVERYWHERE, changed_ports_reach_the_balancer_and_keep_the_address),
+        case!("modes", EVERYWHERE, the_ip_mode_is_the_providers_or_the_servers_and_stays_with_other_ports),
         case!("midst", EVERYWHERE, a_service_deleted_while_its_balancer_is_made_leaves_none),
         case!("slow", EVERYWHERE, a_service_deleted_while_its_balancer_is_provisioned_leaves_none),
         case!("name", EVERYWHERE, a_namesake_gets_a_balancer_of_its_own_and_the_old_one_goes),
@@ -104,6 +105,39 @@ async fn changed_ports_reach_the_balancer_and_keep_the_address(s: &Scenario) -> 
     let calls = s.cloud.calls();
     let changes = (calls.modify_load_balancer, calls.update_load_balancer, calls.writes());
     anyhow::ensure!(changes == (1, 0, 2), "{calls}");
+    ccm.terminate().await
+}
+
+/// The integration case of the upstream test suite.
+async fn the_ip_mode_is_the_providers_or_the_servers_and_stays_with_other_ports(s: &Scenario) -> anyhow::Result<()> {
+    let (nodes, names) = (s.names(2), s.names(3));
+    let ccm = s.start("a", &FLAGS).await?;
+    s.register_initialized(&nodes).await?;
+    let modes = [("VIP", "VIP"), ("Proxy", "Proxy"), ("unset", "VIP")];
+    for (name, (given, _)) in names.iter().zip(modes) {
+        let mut manifest = Scenario::manifest(name);
+        manifest["metadata"]["annotations"] = json!({"mock.cloud-provider.example/ip-mode": given});
+        s.create(&manifest).await?;
+    }
+    s.served(&names, SOON).await?;
+    let stored = || -> anyhow::Result<()> {
+        for (name, (given, wanted)) in names.iter().zip(modes) {
+            let modes = ip_modes(&*s.service(name).map_err(anyhow::Error::msg)?);
+            anyhow::ensure!(modes == [Some(wanted.to_owned())], "{given} is stored as {modes:?}");
+        }
+        Ok(())
+    };
+    stored()?;
+    for name in &names {
+        let ports = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 8443}]);
+        let changed = s.change(name, json!({"spec": {"ports": ports}})).await?;
+        s.caught_up(&changed).await?;
+    }
+    s.served(&names, SOON).await?;
+    s.stays("it stays so", Duration::from_secs(1), || stored().map_err(|wrong| wrong.to_string())).await?;
+    // What the server chose is no difference: nothing is written for it.
+    let writes = s.service_writes("a").await?;
+    anyhow::ensure!(writes.len() == 2 * names.len(), "{writes:?}");
     ccm.terminate().await
 }
 
