@@ -48,6 +48,7 @@ fn every_operation_error_and_annotation_is_described() {
         annotations::BACKENDS,
         annotations::NODE_SELECTOR,
         annotations::SCHEME,
+        annotations::IP_MODE,
         annotations::ACTIVATION_DELAY,
         annotations::LOAD_BALANCER_ID,
     ];
