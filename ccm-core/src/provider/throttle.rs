@@ -33,11 +33,13 @@ impl Throttle {
         let current = generation == self.generation;
         match throttled {
             Some(error) => {
+                // What the cloud named was too short before.
+                let least = if current { self.pause * 2 } else { Duration::ZERO };
                 if current {
                     self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
                     self.generation += 1;
                 }
-                let pause = error.retry_after().unwrap_or(self.pause);
+                let pause = error.retry_after().map_or(self.pause, |after| after.max(least.min(self.pause)));
                 self.until = self.until.max(Some(Instant::now() + pause));
             }
             None if current => (self.until, self.pause) = (None, Duration::ZERO),
@@ -72,5 +74,12 @@ mod tests {
         assert_eq!(pause(&throttle), Some(Duration::from_secs(9)), "the longest counts");
         throttle.note(3, None);
         assert_eq!((pause(&throttle), throttle.pause), (None, Duration::ZERO));
+        let short = slow_down().with_retry_after(Duration::from_millis(200));
+        throttle.note(3, Some(&short));
+        assert_eq!(pause(&throttle), Some(Duration::from_millis(200)), "the cloud's word");
+        throttle.note(3, Some(&short));
+        assert_eq!(pause(&throttle), Some(Duration::from_millis(200)), "from before the pause");
+        throttle.note(4, Some(&short));
+        assert_eq!(pause(&throttle), Some(Duration::from_secs(2)), "it was not enough");
     }
 }

@@ -105,6 +105,16 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         *count
     }
 
+    /// Forgets the failures of a key; its delays stay.
+    pub fn succeeded(&self, key: &K) {
+        self.inner.state.lock().failures.remove(key);
+    }
+
+    /// Returns the keys that somebody owns now.
+    pub fn owned(&self) -> Vec<K> {
+        self.inner.state.lock().owned.iter().cloned().collect()
+    }
+
     /// Forgets the failures and delays of a key.
     pub fn forget(&self, key: &K) {
         let mut state = self.inner.state.lock();
@@ -322,5 +332,20 @@ mod tests {
         assert_eq!((queue.failed(&"a"), queue.failed(&"a"), queue.failed(&"b")), (1, 2, 1));
         queue.forget(&"a");
         assert_eq!(queue.failed(&"a"), 1);
+        queue.succeeded(&"a");
+        assert_eq!(queue.failed(&"a"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_keeps_what_was_delayed_meanwhile() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        assert_eq!(queue.get().await, "a");
+        assert_eq!(queue.owned(), ["a"]);
+        queue.add_after("a", Duration::from_secs(1));
+        queue.succeeded(&"a");
+        queue.done(&"a");
+        assert_eq!(queue.owned(), [""; 0]);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(2), queue.get()).await, Ok("a"));
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! A [`scenario`] is written once and runs on every [`server`]. It has a region of its own, hence nodes, a mock cloud,
 //! a lease and users of its own, so that scenarios run side by side in one cluster. An [`observer`] watches all nodes
-//! all the time and judges what no scenario may ever do.
+//! and Services all the time and judges what no scenario may ever do; a [`ledger`] does so for the cloud.
 
+pub mod balance;
 pub mod ccm;
+pub mod ledger;
 pub mod observer;
 pub mod scenario;
 pub mod server;

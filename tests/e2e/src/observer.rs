@@ -1,19 +1,28 @@
-//! Watches all nodes of a server all the time: the state that scenarios wait on, and the history that they are judged by.
+//! Watches all nodes and Services of a server all the time: the state that scenarios wait on, and the history that they
+//! are judged by.
+
+mod follow;
+mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use ccm_testkit::kubelet::UNINITIALIZED_TAINT;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Api;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use ccm_testkit::kubelet::UNINITIALIZED_TAINT;
+use self::follow::{News, follow};
+use self::services::History;
+pub use self::services::{Services, has_finalizer, ingress_addresses, wants_balancer};
 
-/// Pause before a broken watch is opened again.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Label that says whose cloud a node is in, before anybody has initialised it.
+pub const REGION: &str = "topology.kubernetes.io/region";
+
+/// Namespace of the Services of all scenarios.
+pub const NAMESPACE: &str = "default";
 
 /// Nodes by name.
 pub type Nodes = BTreeMap<String, Arc<Node>>;
@@ -36,9 +45,11 @@ struct State {
     tainted: BTreeSet<String>,
     deleted: Vec<Seen>,
     exposed: Vec<Seen>,
+    renetworked: Vec<Seen>,
+    services: History,
 }
 
-/// A node in a state worth remembering.
+/// An object in a state worth remembering.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     /// Its name.
@@ -56,49 +67,11 @@ impl Observer {
 
     /// Watches for ever, over broken connections and expired positions.
     pub async fn run(self, client: kube::Client) {
-        let nodes: Api<Node> = Api::all(client);
-        loop {
-            // Whatever breaks, the list that follows tells what was missed.
-            let _ = self.follow(&nodes).await;
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    async fn follow(&self, nodes: &Api<Node>) -> kube::Result<()> {
-        let list = nodes.list(&ListParams::default()).await?;
-        let mut version = list.metadata.resource_version.unwrap_or_default();
-        self.replace(list.items);
-        loop {
-            let params = WatchParams::default().timeout(240);
-            let mut events = nodes.watch(&params, &version).await?.boxed();
-            while let Some(event) = events.try_next().await? {
-                match event {
-                    WatchEvent::Added(node) | WatchEvent::Modified(node) => {
-                        version = node.metadata.resource_version.clone().unwrap_or_default();
-                        self.change(|state| state.see(node));
-                    }
-                    WatchEvent::Deleted(node) => {
-                        version = node.metadata.resource_version.clone().unwrap_or_default();
-                        self.change(|state| state.forget(&node));
-                    }
-                    WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
-                    WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-                }
-            }
-        }
-    }
-
-    fn replace(&self, list: Vec<Node>) {
-        self.change(|state| {
-            let uids: BTreeSet<_> = list.iter().filter_map(|node| node.metadata.uid.clone()).collect();
-            let gone = |node: &&Arc<Node>| node.metadata.uid.as_ref().is_some_and(|uid| !uids.contains(uid));
-            for node in state.nodes.values().filter(gone).cloned().collect::<Vec<_>>() {
-                state.forget(&node);
-            }
-            for node in list {
-                state.see(node);
-            }
-        });
+        let nodes = follow(Api::<Node>::all(client.clone()), |news| self.change(|state| state.hear(news)));
+        // Scenarios have their Services in one namespace, told apart by name like nodes.
+        let services = Api::<Service>::namespaced(client, NAMESPACE);
+        let services = follow(services, |news| self.change(|state| state.services.hear(news)));
+        tokio::join!(nodes, services);
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -122,6 +95,26 @@ impl Observer {
         self.shared.state.lock().deleted.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
     }
 
+    /// Nodes with such names whose pod networks changed after they had been given, or were another living node's.
+    pub fn renetworked(&self, prefix: &str) -> Vec<Seen> {
+        self.shared.state.lock().renetworked.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+    }
+
+    /// The Services whose names begin so, as last seen.
+    pub fn services(&self, prefix: &str) -> Services {
+        self.shared.state.lock().services.with_prefix(prefix)
+    }
+
+    /// How often each Service, by UID, ceased to want a load balancer: by its type, or because it was deleted.
+    pub fn farewells(&self) -> BTreeMap<String, usize> {
+        self.shared.state.lock().services.farewells.clone()
+    }
+
+    /// Services with such names that lost finalizer or address although they wanted a load balancer all along.
+    pub fn bereft(&self, prefix: &str) -> Vec<Seen> {
+        self.shared.state.lock().services.bereft.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+    }
+
     /// Nodes with such names that were once seen without their taint and without addresses: pods could have been
     /// scheduled to them.
     pub fn exposed(&self, prefix: &str) -> Vec<Seen> {
@@ -130,15 +123,33 @@ impl Observer {
 }
 
 impl State {
+    fn hear(&mut self, news: News<Node>) {
+        match news {
+            News::Here(node) => self.see(node),
+            News::Gone(node) => self.forget(&node),
+            News::All(list) => {
+                let uids: BTreeSet<_> = list.iter().filter_map(|node| node.metadata.uid.clone()).collect();
+                let gone = |node: &&Arc<Node>| node.metadata.uid.as_ref().is_some_and(|uid| !uids.contains(uid));
+                for node in self.nodes.values().filter(gone).cloned().collect::<Vec<_>>() {
+                    self.forget(&node);
+                }
+                for node in list {
+                    self.see(node);
+                }
+            }
+        }
+    }
+
     fn see(&mut self, node: Node) {
-        let seen = Seen::of(&node);
+        let seen = Seen::of(&node.metadata);
         if is_tainted(&node, UNINITIALIZED_TAINT) {
             self.tainted.insert(seen.uid.clone());
         } else if self.tainted.contains(&seen.uid) && addresses(&node).is_empty() {
             self.exposed.push(seen.clone());
         }
+        self.see_networks(&seen, &node);
         if let Some(old) = self.nodes.insert(seen.name.clone(), Arc::new(node)) {
-            let old = Seen::of(&old);
+            let old = Seen::of(&old.metadata);
             // Deleted and registered again between two looks.
             if old.uid != seen.uid {
                 self.deleted.push(old);
@@ -146,8 +157,25 @@ impl State {
         }
     }
 
+    fn see_networks(&mut self, seen: &Seen, node: &Node) {
+        let cidrs = pod_cidrs(node);
+        let before = self.nodes.get(&seen.name).filter(|old| old.metadata.uid == node.metadata.uid);
+        let before = before.map(|old| pod_cidrs(old)).unwrap_or_default();
+        if before == cidrs {
+            return;
+        }
+        // Nodes of other scenarios are in other clusters, as it were.
+        let region = label(node, REGION);
+        let mut others =
+            self.nodes.iter().filter(|(name, other)| **name != seen.name && label(other, REGION) == region);
+        let taken = others.any(|(_, other)| pod_cidrs(other).iter().any(|cidr| cidrs.contains(cidr)));
+        if taken || !before.is_empty() {
+            self.renetworked.push(seen.clone());
+        }
+    }
+
     fn forget(&mut self, node: &Node) {
-        let seen = Seen::of(node);
+        let seen = Seen::of(&node.metadata);
         if self.nodes.get(&seen.name).is_some_and(|known| known.metadata.uid == node.metadata.uid) {
             self.nodes.remove(&seen.name);
             self.deleted.push(seen);
@@ -156,8 +184,7 @@ impl State {
 }
 
 impl Seen {
-    fn of(node: &Node) -> Self {
-        let metadata = &node.metadata;
+    fn of(metadata: &ObjectMeta) -> Self {
         Self { name: metadata.name.clone().unwrap_or_default(), uid: metadata.uid.clone().unwrap_or_default() }
     }
 }
@@ -179,7 +206,15 @@ pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
+/// The node's pod networks.
+pub fn pod_cidrs(node: &Node) -> Vec<String> {
+    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
+}
+
 /// The node's provider ID.
 pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref()
 }
+
+#[cfg(test)]
+mod tests;

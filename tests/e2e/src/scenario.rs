@@ -1,5 +1,8 @@
 //! One scenario in its own corner of a cluster: region, cloud, nodes, lease, users and processes.
 
+mod network;
+mod services;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,15 +25,18 @@ use crate::ccm::{Ccm, log_file};
 use crate::observer::{Nodes, addresses, is_tainted, provider_id};
 use crate::server::{Server, Write};
 
+pub use self::network::condition;
+
 /// How long a condition may take that only needs a few round trips.
 pub const SOON: Duration = Duration::from_secs(30);
 /// How often a condition is looked at when nothing seems to change.
 const POLL: Duration = Duration::from_millis(200);
+/// Pause after a change, for those that come with it.
+const BREATH: Duration = Duration::from_millis(10);
 /// Lines of a process's log that a failure shows.
 const LOG_LINES: usize = 80;
 
-/// Label that says whose cloud a node is in, before anybody has initialised it.
-pub const REGION: &str = "topology.kubernetes.io/region";
+pub use crate::observer::REGION;
 
 /// Flags of every process: short periods, and no limit that the tests would wait for.
 const FLAGS: [&str; 6] = [
@@ -57,6 +63,8 @@ pub struct Scenario {
     processes: Mutex<Vec<String>>,
     /// Names and UIDs of nodes that may go.
     mortal: Mutex<BTreeSet<String>>,
+    /// Names of Services that may lose what they want.
+    bereft: Mutex<BTreeSet<String>>,
     _tasks: JoinSet<std::io::Result<()>>,
 }
 
@@ -92,6 +100,7 @@ impl Scenario {
             endpoint,
             processes: Mutex::default(),
             mortal: Mutex::default(),
+            bereft: Mutex::default(),
             _tasks: tasks,
         })
     }
@@ -170,10 +179,16 @@ impl Scenario {
     /// Starts a cloud-controller-manager for this scenario's cloud. Processes of other names are replicas: they share
     /// the lease and have users of their own. Flags given here win.
     pub async fn start(&self, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+        self.start_with("", process, flags).await
+    }
+
+    /// The same with more lines in the cloud config.
+    pub async fn start_with(&self, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
         let path = |what: &str| self.directory.path().join(format!("{process}.{what}"));
         let (kubeconfig, cloud_config) = (path("kubeconfig"), path("cloud.yaml"));
         self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
-        std::fs::write(&cloud_config, format!("region: {}\nendpoint: {}\n", self.region(), self.endpoint))?;
+        let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
+        std::fs::write(&cloud_config, config)?;
         let file = |flag: &str, path: PathBuf| {
             let mut argument = OsString::from(flag);
             argument.push(path);
@@ -223,17 +238,7 @@ impl Scenario {
         limit: Duration,
         judge: impl Fn(&Nodes) -> Result<(), String>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + limit;
-        let mut changes = self.server.observer.changes();
-        loop {
-            changes.mark_unchanged();
-            let Err(wrong) = judge(&self.nodes()) else { return Ok(()) };
-            if Instant::now() >= deadline {
-                bail!("{what}: not within {limit:?}: {wrong}");
-            }
-            // The cloud is no part of what is watched, so silence is looked into as well.
-            let _ = tokio::time::timeout(POLL, changes.changed()).await;
-        }
+        self.becomes(what, limit, || judge(&self.nodes())).await
     }
 
     /// Makes sure for some time that the nodes stay as they should be.
@@ -243,11 +248,43 @@ impl Scenario {
         time: Duration,
         judge: impl Fn(&Nodes) -> Result<(), String>,
     ) -> anyhow::Result<()> {
+        self.stays(what, time, || judge(&self.nodes())).await
+    }
+
+    /// Waits until cluster and cloud are as they should be; `judge` says what is still wrong.
+    pub async fn becomes(
+        &self,
+        what: &str,
+        limit: Duration,
+        judge: impl Fn() -> Result<(), String>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        let mut changes = self.server.observer.changes();
+        loop {
+            changes.mark_unchanged();
+            let Err(wrong) = judge() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                bail!("{what}: not within {limit:?}: {wrong}");
+            }
+            // The cloud is no part of what is watched, so silence is looked into as well.
+            let _ = tokio::time::timeout(POLL, changes.changed()).await;
+            // One look for a burst of changes.
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+
+    /// Makes sure for some time that cluster and cloud stay as they should be.
+    pub async fn stays(
+        &self,
+        what: &str,
+        time: Duration,
+        judge: impl Fn() -> Result<(), String>,
+    ) -> anyhow::Result<()> {
         let end = Instant::now() + time;
         let mut changes = self.server.observer.changes();
         while Instant::now() < end {
             changes.mark_unchanged();
-            if let Err(wrong) = judge(&self.nodes()) {
+            if let Err(wrong) = judge() {
                 bail!("{what}: {wrong}");
             }
             let _ = tokio::time::timeout_at(end.min(Instant::now() + POLL), changes.changed()).await;
@@ -345,12 +382,18 @@ impl Scenario {
         }
     }
 
-    /// Judges what was seen all along: no node without addresses lost its taint, none went that should live, and no
-    /// process panicked.
+    /// Judges what was seen all along: no node without addresses lost its taint, none went that should live, no
+    /// Service lost the finalizer or the address of a balancer that it wanted all along, no pod network changed or belonged
+    /// to two nodes, and no process panicked.
     pub fn verdict(&self) -> anyhow::Result<()> {
         let observer = &self.server.observer;
         let exposed = observer.exposed(&self.prefix());
         anyhow::ensure!(exposed.is_empty(), "nodes lost their taint before they had addresses: {exposed:?}");
+        let mut bereft = observer.bereft(&self.prefix());
+        bereft.retain(|seen| !self.bereft.lock().contains(&seen.name));
+        anyhow::ensure!(bereft.is_empty(), "Services lost finalizer or address that wanted both: {bereft:?}");
+        let renetworked = observer.renetworked(&self.prefix());
+        anyhow::ensure!(renetworked.is_empty(), "pod networks changed, or belong to two nodes: {renetworked:?}");
         let mortal = self.mortal.lock();
         let mut killed = observer.deleted(&self.prefix());
         killed.retain(|seen| !mortal.contains(&seen.name) && !mortal.contains(&seen.uid));

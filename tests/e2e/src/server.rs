@@ -84,11 +84,13 @@ impl Drop for Server {
     }
 }
 
-/// What the role of a cloud-controller-manager with both node controllers grants, and no more.
+/// What the role of a cloud-controller-manager grants, and no more: Services are written through their status alone.
 fn rules() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
         {"nonResourceURLs": ["/healthz"], "verbs": ["get"]},

@@ -17,7 +17,11 @@ mod upkeep;
 
 use std::process::ExitCode;
 
-use run::{Case, EVERYWHERE, EVERYWHERE_AND_WITHOUT_WATCHLIST};
+use ccm_e2e::server::Kind;
+use run::{Case, EVERYWHERE};
+
+/// The real server with WatchList off as well.
+const EVERYWHERE_AND_WITHOUT_WATCHLIST: &[Kind] = &[Kind::Embedded, Kind::Real, Kind::RealWithoutWatchList];
 
 fn main() -> anyhow::Result<ExitCode> {
     run::main(&cases())

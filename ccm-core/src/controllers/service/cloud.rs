@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::lanes::Lanes;
 use crate::{
     provider::{
         CloudError, CloudProvider, Depth, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange,
@@ -22,6 +23,7 @@ pub(crate) struct Cloud {
     provider: Arc<dyn CloudProvider>,
     metrics: CloudMetrics,
     throttle: Mutex<Throttle>,
+    lanes: Lanes,
 }
 
 /// The cloud wants to be left alone for so long; it was not called.
@@ -29,8 +31,9 @@ pub(crate) struct Cloud {
 pub(crate) struct Paused(pub(crate) Duration);
 
 impl Cloud {
-    pub(crate) fn new(provider: Arc<dyn CloudProvider>, metrics: CloudMetrics) -> Self {
-        Self { provider, metrics, throttle: Mutex::default() }
+    /// Makes it for at most so many calls at a time.
+    pub(crate) fn new(provider: Arc<dyn CloudProvider>, metrics: CloudMetrics, most: usize) -> Self {
+        Self { provider, metrics, throttle: Mutex::default(), lanes: Lanes::new(most) }
     }
 
     pub(crate) fn balancers(&self) -> Result<&dyn LoadBalancers, CloudError> {
@@ -39,24 +42,28 @@ impl Cloud {
     }
 
     pub(crate) async fn ensure(&self, op: Op, want: &LbSpec, depth: Depth) -> Result<LbOutcome, Paused> {
+        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.balancers()?.ensure(&op, want, depth).await) };
         self.outcome("ensure_load_balancer", &op, call).await
     }
 
     pub(crate) async fn update_backends(&self, op: Op, want: &LbSpec) -> Result<LbOutcome, Paused> {
+        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.balancers()?.update_backends(&op, want).await) };
         self.outcome("update_load_balancer_backends", &op, call).await
     }
 
     pub(crate) async fn plan(&self, op: Op, want: &LbSpec) -> Result<Result<Vec<PlannedChange>, CloudError>, Paused> {
+        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { self.balancers()?.plan(&op, want).await };
         self.call("plan_load_balancer", &op, call, |_| None).await
     }
 
     pub(crate) async fn delete(&self, op: Op, lb: &LbRef) -> Result<Result<Progress, CloudError>, Paused> {
+        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { self.balancers()?.delete(&op, lb).await };
         self.call("delete_load_balancer", &op, call, |_| None).await
@@ -96,7 +103,16 @@ impl Cloud {
         let error = result.as_ref().map_or_else(|error| Some(error.clone()), failed);
         self.metrics.observe(operation, started.elapsed(), error.as_ref());
         let throttled = error.as_ref().filter(|error| error.kind() == ErrorKind::Throttled);
-        self.throttle.lock().note(generation, throttled);
+        let mut throttle = self.throttle.lock();
+        match (&error, throttled) {
+            // What began before the last pause says nothing about the pace since then.
+            _ if generation != throttle.generation() => {}
+            (_, Some(_)) => self.lanes.slower(),
+            (None, None) => self.lanes.faster(),
+            (Some(_), None) => {}
+        }
+        throttle.note(generation, throttled);
+        drop(throttle);
         Ok(result)
     }
 }

@@ -8,6 +8,7 @@
 //! endpoints as backends `list` and `watch` on `endpointslices`.
 
 mod cloud;
+mod lanes;
 mod metrics;
 mod node_set;
 mod nodes;
@@ -70,6 +71,13 @@ pub struct ServiceControllerConfig {
 impl ServiceControllerConfig {
     /// The default of [`verify_period`](Self::verify_period).
     pub const VERIFY_PERIOD: Duration = Duration::from_secs(3600);
+
+    fn workers(&self) -> usize {
+        match self.concurrent_syncs.get() {
+            1 => DEFAULT_WORKERS,
+            wished => wished,
+        }
+    }
 }
 
 /// The service controller. Built before its caches start, so that it sees every change.
@@ -136,7 +144,7 @@ impl ServiceController {
         let sets = NodeSets::new(cx.clone());
         let listener = news.clone();
         sets.follow(move |urgency| listener.note(urgency));
-        let cloud = Cloud::new(cx.provider.clone(), cloud);
+        let cloud = Cloud::new(cx.provider.clone(), cloud, config.workers());
         let (known, pass) = (Mutex::default(), Mutex::default());
         Ok(Self { cx, config, services, fields, slices, sets, cloud, op, metrics, queue, known, news, pass, began })
     }
@@ -158,8 +166,7 @@ impl ServiceController {
 
     /// Works on keys, many at a time, in one task: the work is waiting, not computing.
     async fn work(&self, cancel: &CancellationToken) {
-        let wished = self.config.concurrent_syncs.get();
-        let workers = if wished == 1 { DEFAULT_WORKERS } else { wished };
+        let workers = self.config.workers();
         let mut working = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -182,7 +189,8 @@ impl ServiceController {
             Next::Rest { until, settled } => {
                 self.known.lock().insert(key.clone(), known);
                 if settled {
-                    self.queue.forget(&key);
+                    // Delays stay: one may be from a change that came while the key was worked on.
+                    self.queue.succeeded(&key);
                 }
                 if let Some(until) = until {
                     self.queue.add_after(key.clone(), until.saturating_sub(self.now()));
@@ -220,6 +228,9 @@ impl ServiceController {
     /// nodes seem to be gone.
     async fn look_at_all(&self) {
         let since = self.news.pacer.lock().pass(self.now());
+        // What is in flight may end with older backends than it will say that it has, and is not known at all the first
+        // time. To look at it again costs nothing.
+        self.queue.owned().into_iter().for_each(|key| self.queue.add(key));
         let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
         for (key, known) in &*self.known.lock() {
             if let Some(Backends::Nodes(requirements)) = &known.takes {
@@ -229,7 +240,6 @@ impl ServiceController {
         let mut changed = HashSet::new();
         for (requirements, services) in &used {
             match self.sets.get(requirements).await {
-                // What was not applied yet may be on its way with older backends.
                 Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
                     let current = applied.is_some_and(|applied: Applied| applied.backends == Some(set.fingerprint));
                     (!current).then(|| key.clone())

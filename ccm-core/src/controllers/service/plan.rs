@@ -4,7 +4,11 @@
 //! the one last applied, the backends from those last applied, or a full check is due. What is remembered is memory
 //! only; after a restart a Service that looks finished is first compared, not ensured.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     k8s::{LbIngress, LbStatus, ServiceFields, ServiceView, well_known as wk},
@@ -37,6 +41,8 @@ pub(crate) struct Known {
     pub(crate) pending_since: Option<Duration>,
     /// Status that should be on the Service.
     pub(crate) published: Option<LbStatus>,
+    /// Annotations that should be on it, or not.
+    pub(crate) annotations: BTreeMap<Box<str>, Option<Box<str>>>,
     /// When finalizer or status were last written again after somebody had changed them.
     pub(crate) repaired_at: Option<Duration>,
     /// Our last write, until the cache shows it.
@@ -265,8 +271,10 @@ pub(crate) fn carries_finalizer(service: &ServiceView) -> bool {
 }
 
 fn shows_published(service: &ServiceView, known: &Known) -> bool {
-    let Some(published) = &known.published else { return true };
-    unseen(service, known).is_some() || same_status(&service.status, published)
+    let is = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) == value;
+    unseen(service, known).is_some()
+        || (known.published.as_ref().is_none_or(|published| same_status(&service.status, published))
+            && known.annotations.iter().all(|(key, value)| is(key, value.as_deref())))
 }
 
 /// Compares two states as the API server would store them: it defaults `ipMode` to `VIP` where there is an address.

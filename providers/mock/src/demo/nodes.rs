@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     say,
-    stage::{Few, PATIENCE, Stage, wait_for},
+    stage::{Few, Stage},
 };
 use crate::cloud::{Calls, Capability};
 
@@ -23,23 +23,22 @@ pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Lets nodes join, and shows them as they are initialised.
 pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
-    let (start, wanted) = (Instant::now(), stage.nodes);
+    let (api, start, wanted) = (stage.node_api(), Instant::now(), stage.nodes);
     say(&format!("{wanted} nodes join, tainted as uninitialized"));
     stage.kubelets.register_all((0..wanted).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
     let (mut seen, mut few) = (HashSet::new(), Few::default());
-    let api = stage.node_api();
     let watch = watch_initialised(&api, |node| {
         if seen.insert(node.name_any()) {
             few.say(&describe(node));
         }
         seen.len() == wanted
     });
-    if tokio::time::timeout(PATIENCE, watch).await.is_err() {
-        bail!(
-            "{} of {wanted} nodes initialised after {} s: is there a cloud-node controller?",
-            seen.len(),
-            PATIENCE.as_secs()
-        );
+    match tokio::time::timeout(stage.patience(), watch).await {
+        Ok(ended) => ended?,
+        Err(_) => {
+            let what = format!("{} of {wanted} nodes initialised", seen.len());
+            return Err(stage.missing(&what, "cloud-node controller"));
+        }
     }
     say(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
     say(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Instances)));
@@ -63,12 +62,13 @@ async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> boo
 /// Waits until every node has a pod CIDR, and a route leads there.
 pub(super) async fn routes(stage: &Stage<'_>) -> anyhow::Result<()> {
     let (start, wanted) = (Instant::now(), stage.nodes);
-    let routes = wait_for("node-IPAM and a route controller", async || {
-        let routes = stage.cloud.routes();
-        let missing = format!("{} of {wanted} nodes have a route", routes.len());
-        Ok(if routes.len() == wanted { Ok(routes) } else { Err(missing) })
-    })
-    .await?;
+    let routes = stage
+        .wait_for("node-IPAM and a route controller", async || {
+            let routes = stage.cloud.routes();
+            let missing = format!("{} of {wanted} nodes have a route", routes.len());
+            Ok(if routes.len() == wanted { Ok(routes) } else { Err(missing) })
+        })
+        .await?;
     let mut few = Few::default();
     for route in &routes {
         few.say(&format!("route {} -> {}", route.destination, route.node));
@@ -91,22 +91,29 @@ pub(super) async fn lose_an_instance(stage: &Stage<'_>) -> anyhow::Result<()> {
     let (start, before) = (Instant::now(), stage.cloud.calls());
     stage.cloud.delete_instance(&victim);
     stage.kubelets.set_ready(&victim, Ready::Unknown).await?;
-    wait_for("node-lifecycle controller", async || {
-        Ok(if api.get_opt(&victim).await?.is_none() { Ok(()) } else { Err(format!("Node {victim} is still there")) })
-    })
-    .await?;
+    stage
+        .wait_for("node-lifecycle controller", async || {
+            Ok(if api.get_opt(&victim).await?.is_none() {
+                Ok(())
+            } else {
+                Err(format!("Node {victim} is still there"))
+            })
+        })
+        .await?;
     let took = start.elapsed().as_secs_f64();
     say(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
-    wait_for("service controller", async || {
-        let holds = stage.cloud.load_balancers().into_iter().find(|balancer| balancer.nodes.contains(&victim));
-        Ok(holds.map_or(Ok(()), |balancer| Err(format!("{victim} is behind the balancer of {}", balancer.service))))
-    })
-    .await?;
-    wait_for("route controller", async || {
-        let route = stage.cloud.routes().into_iter().find(|route| route.node == victim);
-        Ok(route.map_or(Ok(()), |route| Err(format!("route {} leads to {victim}", route.destination))))
-    })
-    .await?;
+    stage
+        .wait_for("service controller", async || {
+            let holds = stage.cloud.load_balancers().into_iter().find(|balancer| balancer.nodes.contains(&victim));
+            Ok(holds.map_or(Ok(()), |balancer| Err(format!("{victim} is behind the balancer of {}", balancer.service))))
+        })
+        .await?;
+    stage
+        .wait_for("route controller", async || {
+            let route = stage.cloud.routes().into_iter().find(|route| route.node == victim);
+            Ok(route.map_or(Ok(()), |route| Err(format!("route {} leads to {victim}", route.destination))))
+        })
+        .await?;
     let took = start.elapsed().as_secs_f64();
     say(&format!("  no balancer and no route leads to {victim} any more after {took:.1} s"));
     say_calls(&stage.cloud.calls().since(&before));

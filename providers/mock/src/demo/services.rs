@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     nodes::{ZONE, say_calls},
     say,
-    stage::{Stage, wait_for},
+    stage::Stage,
 };
 use crate::{
     cloud::{Capability, LoadBalancer},
@@ -48,14 +48,15 @@ pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<()> {
         let made = api.create(&PostParams::default(), &service).await?;
         say(&format!("  {}  backends: {backends}", row(&made)));
     }
-    let served = wait_for("service controller", async || {
-        let services = api.list(&ListParams::default()).await?.items;
-        let with_address = services.into_iter().filter(|service| address(service).is_some());
-        let served: Vec<Service> = with_address.collect();
-        let missing = format!("{} of 3 services have an address", served.len());
-        Ok(if served.len() == 3 { Ok(served) } else { Err(missing) })
-    })
-    .await?;
+    let served = stage
+        .wait_for("service controller", async || {
+            let services = api.list(&ListParams::default()).await?.items;
+            let with_address = services.into_iter().filter(|service| address(service).is_some());
+            let served: Vec<Service> = with_address.collect();
+            let missing = format!("{} of 3 services have an address", served.len());
+            Ok(if served.len() == 3 { Ok(served) } else { Err(missing) })
+        })
+        .await?;
     say(&format!("all 3 have an address after {:.1} s; the cloud takes 2 s for each", start.elapsed().as_secs_f64()));
     let balancers = balancers(stage);
     for service in &served {
@@ -79,13 +80,14 @@ pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
     say(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
     let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
     stage.node_api().patch(victim, &PatchParams::default(), &label).await?;
-    let now = wait_for("service controller", async || {
-        let now = balancers(stage);
-        let holds = now.iter().find(|(_, balancer)| balancer.nodes.iter().any(|node| node == victim));
-        let missing = holds.map(|(name, _)| format!("{victim} is behind the balancer of {name}"));
-        Ok(missing.map_or(Ok(now), Err))
-    })
-    .await?;
+    let now = stage
+        .wait_for("service controller", async || {
+            let now = balancers(stage);
+            let holds = now.iter().find(|(_, balancer)| balancer.nodes.iter().any(|node| node == victim));
+            let missing = holds.map(|(name, _)| format!("{victim} is behind the balancer of {name}"));
+            Ok(missing.map_or(Ok(now), Err))
+        })
+        .await?;
     let took = start.elapsed().as_secs_f64();
     for (name, balancer) in &now {
         let old = seen.get(name).with_context(|| format!("service {name} had no balancer"))?;

@@ -1,8 +1,9 @@
 //! The kit's rules for load balancers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ccm_core::provider::CloudProvider;
+use ccm_mock::CloudConfig;
 use ccm_testkit::conformance::{LOAD_BALANCER_RULES, Outcome, Report, check_load_balancers};
 
 use crate::{
@@ -11,8 +12,8 @@ use crate::{
 };
 
 /// Runs the kit on the mock with a bug in it, in virtual time.
-async fn check(bug: Option<Bug>) -> Report {
-    let stage = Stage::new();
+async fn check(config: CloudConfig, bug: Option<Bug>) -> Report {
+    let stage = Stage::new(config);
     let make = {
         let stage = stage.clone();
         move || {
@@ -32,7 +33,19 @@ async fn check(bug: Option<Bug>) -> Report {
 
 #[tokio::test(start_paused = true)]
 async fn the_mock_keeps_every_rule() {
-    let report = check(None).await;
+    let report = check(CloudConfig::default(), None).await;
+    assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
+}
+
+/// Every change of a load balancer meets one that is still being made or deleted.
+#[tokio::test(start_paused = true)]
+async fn the_mock_keeps_every_rule_where_load_balancers_take_their_time() {
+    let config = CloudConfig {
+        load_balancer_activation: Duration::from_secs(40),
+        load_balancer_deletion: Duration::from_secs(20),
+        ..CloudConfig::default()
+    };
+    let report = check(config, None).await;
     assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
 }
 
@@ -40,7 +53,7 @@ async fn the_mock_keeps_every_rule() {
 async fn each_planted_bug_breaks_exactly_its_rules() {
     let mut wrong = Vec::new();
     for (bug, rules) in Bug::ALL {
-        let report = check(Some(bug)).await;
+        let report = check(CloudConfig::default(), Some(bug)).await;
         let broken: Vec<_> = report.failures().map(|case| case.rule).collect();
         if broken != rules {
             wrong.push(format!("{bug:?}: expected {rules:?}\n{report}"));

@@ -59,11 +59,13 @@ pub(crate) enum Bug {
     DeletesInAnyCluster,
     ListsForeignTables,
     SharedScratch,
+    Hangs,
+    Panics,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 34] = [
+    pub(crate) const ALL: [(Self, &[&str]); 36] = [
         (Self::ListsWithoutNodes, &["listed-as-made", "both-families"]),
         (Self::ListsHostAddresses, &["listed-as-made"]),
         (Self::ListsItsOwnWork, &["listed-as-made", "both-families", "list-is-fresh"]),
@@ -109,6 +111,8 @@ impl Bug {
         (Self::DeletesInAnyCluster, &["clusters-apart", "foreign-untouched"]),
         (Self::ListsForeignTables, &["foreign-untouched"]),
         (Self::SharedScratch, &["concurrent-use"]),
+        (Self::Hangs, &["failure-spoils-nothing", "large-batch"]),
+        (Self::Panics, &["large-batch"]),
     ];
 }
 
@@ -327,6 +331,8 @@ impl Planted {
                 let deaf = deaf();
                 op.run(async { Ok(self.singly(&deaf, changes).await) }).await.unwrap_or_else(dropped)
             }
+            Bug::Hangs if changes.len() > 4 => std::future::pending().await,
+            Bug::Panics if changes.len() > 10 => panic!("planted"),
             Bug::StopsAtFirstError => self.until_error(op, changes).await,
             Bug::AllFailTogether => {
                 let answers = self.real().apply(op, changes).await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ccm_core::provider::CloudProvider;
+use ccm_mock::CloudConfig;
 use ccm_testkit::conformance::{Outcome, ROUTE_RULES, Report, check_routes};
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
 
 /// Runs the kit on the mock with a bug in it, in virtual time.
 async fn check(bug: Option<Bug>) -> Report {
-    let stage = Stage::new();
+    let stage = Stage::new(CloudConfig::default());
     let make = {
         let stage = stage.clone();
         move || {

@@ -26,6 +26,7 @@ pub(crate) const BY_HAND: &str = "by-hand";
 /// A mock cloud that is replaced at each reset; clones share it.
 #[derive(Clone)]
 pub(crate) struct Stage {
+    config: CloudConfig,
     cloud: Arc<Mutex<MockCloud>>,
     script: Arc<Script>,
 }
@@ -42,10 +43,10 @@ struct Page {
 }
 
 impl Stage {
-    pub(crate) fn new() -> Self {
-        let cloud = MockCloud::new(&CloudConfig::default()).unwrap();
-        let stage = Self { cloud: Arc::new(Mutex::new(cloud)), script: Arc::default() };
-        stage.set(&CloudConfig::default());
+    pub(crate) fn new(config: CloudConfig) -> Self {
+        let cloud = Arc::new(Mutex::new(MockCloud::new(&config).unwrap()));
+        let stage = Self { config, cloud, script: Arc::default() };
+        stage.set(&stage.config);
         stage
     }
 
@@ -130,7 +131,7 @@ impl ScriptedCloud for Stage {
     }
 
     async fn reset(&self) -> anyhow::Result<()> {
-        self.set(&CloudConfig::default());
+        self.set(&self.config);
         Ok(())
     }
 }
@@ -195,7 +196,7 @@ impl LoadBalancerCloud for Stage {
 
     async fn activate_after(&self, time: Duration) -> anyhow::Result<bool> {
         let (load_balancer_activation, load_balancer_deletion) = (time, time / 2);
-        self.set(&CloudConfig { load_balancer_activation, load_balancer_deletion, ..CloudConfig::default() });
+        self.set(&CloudConfig { load_balancer_activation, load_balancer_deletion, ..self.config.clone() });
         Ok(true)
     }
 

@@ -1,9 +1,10 @@
-//! The node controllers as a running process sees them: the whole manager in virtual time, against an API server and a
+//! The controllers as a running process sees them: the whole manager in virtual time, against an API server and a
 //! cloud in the same process that count, remember and fail on demand.
 
 // Helpers of tests may fail as tests do; counters hold whole numbers.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp)]
 
+mod balancers;
 mod faults;
 mod initialize;
 mod ipam;
@@ -17,6 +18,12 @@ mod routes;
 mod routes_conditions;
 mod routes_failures;
 mod routes_provider;
+mod service_world;
 mod services;
+mod services_changes;
+mod services_errors;
+mod services_load;
+mod services_nodes;
+mod services_restart;
 mod waiting;
 mod world;

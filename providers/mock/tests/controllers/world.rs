@@ -45,6 +45,7 @@ pub(crate) struct World {
     pub(crate) hooks: Hooks,
     /// Version of the store before anything happened.
     begin: u64,
+    config: CloudConfig,
 }
 
 /// A running manager. Dropping it stops it at once.
@@ -65,6 +66,7 @@ impl World {
             hooks: Hooks::new(),
             begin: server.store().version(),
             server,
+            config,
         }
     }
 
@@ -75,7 +77,12 @@ impl World {
 
     /// Starts the manager with the mock provider and more flags.
     pub(crate) fn start(&self, flags: &[&str]) -> Ccm {
-        self.start_with(Arc::new(MockProvider::over(self.cloud.clone())), flags)
+        self.start_with(Arc::new(self.provider()), flags)
+    }
+
+    /// The mock provider, with the configuration of the cloud.
+    pub(crate) fn provider(&self) -> MockProvider {
+        MockProvider::over(self.cloud.clone()).with_config(&self.config)
     }
 
     /// Starts the manager with any provider.
@@ -150,40 +157,13 @@ impl World {
         self.server.log().writes(&matching.user_agent(AGENT))
     }
 
-    /// Creates a Service of type LoadBalancer in the default namespace.
-    pub(crate) async fn put_service(&self, name: &str, mut spec: Value) {
-        spec["type"] = json!("LoadBalancer");
-        let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
-        let request = http::Request::post("/api/v1/namespaces/default/services")
-            .header("content-type", "application/json")
-            .body(kube::client::Body::from(body.to_string().into_bytes()))
-            .expect("request of the test");
-        self.server.client().send(request).await.expect("the server takes the service");
-    }
-
-    /// The Service as the server has it, or null.
-    pub(crate) fn service(&self, name: &str) -> Value {
-        self.server.store().get(("", "services"), "default", name).map_or(Value::Null, |object| object.value())
-    }
-
-    /// Addresses of the Service's balancer.
-    pub(crate) fn ingress(&self, name: &str) -> Vec<String> {
-        let service = self.service(name);
-        let list = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
-        list.iter().filter_map(|ingress| ingress["ip"].as_str().map(str::to_owned)).collect()
-    }
-
-    /// Events about Services: reason and number of occurrences, in order of creation.
-    pub(crate) fn service_events(&self) -> Vec<(String, u64)> {
-        self.events_about("Service")
-    }
-
     /// Events about nodes: reason and number of occurrences, in order of creation.
     pub(crate) fn events(&self) -> Vec<(String, u64)> {
         self.events_about("Node")
     }
 
-    fn events_about(&self, kind: &str) -> Vec<(String, u64)> {
+    /// Events about objects of a kind: reason and number of occurrences, in order of creation.
+    pub(crate) fn events_about(&self, kind: &str) -> Vec<(String, u64)> {
         let (mut objects, _) = self.server.store().list(("", "events"), None);
         objects.sort_by_key(|object| object.version);
         let events = objects.iter().map(|object| object.value());

@@ -17,8 +17,6 @@ use tokio::sync::OnceCell;
 
 /// The embedded server and a real one.
 pub(crate) const EVERYWHERE: &[Kind] = &[Kind::Embedded, Kind::Real];
-/// The real one with WatchList off as well.
-pub(crate) const EVERYWHERE_AND_WITHOUT_WATCHLIST: &[Kind] = &[Kind::Embedded, Kind::Real, Kind::RealWithoutWatchList];
 
 /// Scenarios at a time: they mostly wait, and the machines that run them have few processors.
 const AT_ONCE: usize = 4;
@@ -136,7 +134,9 @@ async fn play(server: &Arc<Server>, case: Case) -> anyhow::Result<()> {
     let result = (case.body)(&scenario).await;
     // What was seen all along is worth knowing even when the scenario failed otherwise.
     let verdict = scenario.verdict();
-    let problems: Vec<_> = [result.err(), verdict.err()].into_iter().flatten().map(|e| format!("{e:#}")).collect();
+    let cleaned = scenario.clean_up().await;
+    let problems: Vec<_> =
+        [result.err(), verdict.err(), cleaned.err()].into_iter().flatten().map(|e| format!("{e:#}")).collect();
     anyhow::ensure!(problems.is_empty(), "{}\n{}", problems.join("\n"), scenario.log_tails());
     Ok(())
 }

@@ -1,6 +1,9 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use ccm_core::{
@@ -16,6 +19,8 @@ use super::{
     report::{Problem, Verdict},
 };
 
+/// Longest wait for the constructor.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Name of the cluster that the provider under test works for.
 pub(super) const CLUSTER: &str = "conformance";
 
@@ -62,7 +67,9 @@ impl<'a, C: ?Sized> Bench<'a, C> {
 
     /// Makes a provider that remembers nothing.
     pub(super) async fn make(&self) -> Verdict<Arc<dyn CloudProvider>> {
-        (self.make)().await.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))
+        let made = tokio::time::timeout(PATIENCE, (self.make)()).await;
+        let made = made.map_err(|_| Problem::Failed(format!("the constructor did not end within {PATIENCE:?}")))?;
+        made.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))
     }
 }
 

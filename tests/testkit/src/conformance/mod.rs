@@ -1,7 +1,9 @@
 //! Provider conformance kit: the rules that every provider must keep, checked against a cloud that can be scripted.
 //!
-//! So far the rules for instances. An author brings an async constructor of the provider and an [`InstanceCloud`] that
-//! changes the cloud behind it; [`check_instances`] answers a [`Report`]:
+//! Three suites, one per capability: [`check_instances`], [`check_load_balancers`] (with what the inventory says of them)
+//! and [`check_routes`]. An author brings an async constructor of the provider and adapters that look at the cloud behind
+//! it and change it, [`InstanceCloud`] for the first and [`ScriptedCloud`] with [`LoadBalancerCloud`] and [`RouteCloud`]
+//! for the others; each suite answers a [`Report`]:
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -13,6 +15,9 @@
 //! assert!(report.passed(), "{report}");
 //! # }
 //! ```
+//!
+//! What is changed in the cloud is tried at every step: an error, a lost answer and a cancellation at each call, in the
+//! same process and in a new one. A provider that hangs or panics breaks the rule at hand and does not end the run.
 //!
 //! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
 //! that cannot be judged because another one is broken names that one instead of failing too.
@@ -200,4 +205,24 @@ async fn without_panic(check: BoxFuture<'_, Verdict>) -> Verdict {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         Err(Problem::Failed(format!("panicked: {}", text.unwrap_or("without a message"))))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUIDE: &str = include_str!("../../../../docs/provider-guide.md");
+
+    /// Makes the table that the guide shall have.
+    fn rows<C: ?Sized>(rules: &[Rule<C>]) -> String {
+        let row = |rule: &Rule<C>| format!("| `{}` | {} |", rule.id, rule.expected.replace('<', "\\<"));
+        rules.iter().map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_guide_lists_the_rules_as_they_are() {
+        for table in [rows(&INSTANCE_RULES), rows(&LOAD_BALANCER_RULES), rows(&ROUTE_RULES)] {
+            assert!(GUIDE.contains(&table), "docs/provider-guide.md lacks this table:\n{table}");
+        }
+    }
 }

@@ -6,6 +6,8 @@ mod tell;
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::{
     ServiceController,
     cloud::Paused,
@@ -134,7 +136,7 @@ impl ServiceController {
             Ok(sources) if mistakes.is_empty() => sources,
             _ => return Ok((Some(Wish::Refused(mistakes)), None)),
         };
-        look.subject = Some(Subject::Serve(digest));
+        (look.subject, look.known.refused) = (Some(Subject::Serve(digest)), None);
         let (backends, fingerprint) = match &takes {
             Backends::Nodes(requirements) => {
                 let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
@@ -166,7 +168,7 @@ impl ServiceController {
         look.known.may_exist = true;
         self.tell_if_empty(look, &wanted.spec);
         let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
-        (look.known.applied, look.known.attempted, look.known.refused) = (None, true, None);
+        (look.known.applied, look.known.attempted) = (None, true);
         self.conclude(look, wanted, outcome, Doing::Ensure).await
     }
 
@@ -177,9 +179,9 @@ impl ServiceController {
             BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
         self.tell_if_empty(look, &wanted.spec);
-        let timer = self.metrics.host_update.start_timer();
+        let started = Instant::now();
         let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await?;
-        timer.observe_duration();
+        self.metrics.host_update.observe(started.elapsed().as_secs_f64());
         self.metrics.host_updates.inc();
         if let Some(applied) = &mut look.known.applied {
             applied.backends = None;
@@ -244,6 +246,7 @@ impl ServiceController {
         if let Some(status) = &status {
             look.known.published = Some(status.clone());
         }
+        look.known.annotations.extend(annotations.clone());
         let published = self.publish(look, &wanted.service, status.as_ref(), &annotations).await;
         match result {
             Ok(Progress::Done) => published?,

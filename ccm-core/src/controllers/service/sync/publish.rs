@@ -12,7 +12,10 @@ use super::{
     },
     Look, Next, REST, Wanted,
 };
-use crate::k8s::{LbStatus, ServiceView};
+use crate::{
+    k8s::{LbStatus, ServiceView},
+    runtime::api::{ApiError, ApiErrorKind},
+};
 
 impl ServiceController {
     /// Writes what somebody changed on the Service again.
@@ -22,8 +25,8 @@ impl ServiceController {
         if !self.add_finalizer(look, &wanted.service).await? {
             return Ok(REST);
         }
-        let status: Option<LbStatus> = look.known.published.clone();
-        self.publish(look, &wanted.service, status.as_ref(), &BTreeMap::default()).await?;
+        let (status, annotations) = (look.known.published.clone(), look.known.annotations.clone());
+        self.publish(look, &wanted.service, status.as_ref(), &annotations).await?;
         (look.known.hold, look.known.told) = (None, None);
         self.metrics.count(Work::Publish, Outcome::Done);
         if look.known.unfinished {
@@ -42,8 +45,20 @@ impl ServiceController {
                 look.known.written = version.parse().ok().map(|version| Written { version, finalizer: true });
                 Ok(true)
             }
-            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) if self.explains(&error, service).await => Ok(false),
             Err(error) => Err(Trouble::api(Doing::AddFinalizer, error)),
+        }
+    }
+
+    /// Tells whether a write was refused because the Service is gone, goes away, or wants no balancer any more. The watch
+    /// brings that, and then it is looked at again.
+    async fn explains(&self, error: &ApiError, service: &ServiceView) -> bool {
+        if !matches!(error.kind(), ApiErrorKind::Invalid(_)) {
+            return error.is_not_found();
+        }
+        match self.cx.api.get_service(&service.namespace, &service.name, &self.fields).await {
+            Ok(fresh) => fresh.uid != service.uid || fresh.deleting || !fresh.is_load_balancer,
+            Err(error) => error.is_not_found(),
         }
     }
 
@@ -61,8 +76,7 @@ impl ServiceController {
                 look.known.written = version.map(|version| Written { version, finalizer: true });
                 Ok(())
             }
-            // Its deletion is on the way to us.
-            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if self.explains(&error, service).await => Ok(()),
             Err(error) => Err(Trouble::api(Doing::Publish, error)),
         }
     }

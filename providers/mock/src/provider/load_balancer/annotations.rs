@@ -23,6 +23,9 @@ pub const NODE_SELECTOR: &str = "mock.cloud-provider.example/node-selector";
 /// Who reaches the balancer: `internet-facing` (default) or `internal`.
 pub const SCHEME: &str = "mock.cloud-provider.example/scheme";
 
+/// `ipMode` of the addresses in the status: `VIP` (default), `Proxy`, or `unset`, so that the API server chooses.
+pub const IP_MODE: &str = "mock.cloud-provider.example/ip-mode";
+
 /// How long the balancer takes to become active, as a Go duration (`5s`). Default: `loadBalancerActivation` of the
 /// cloud. Counts when the balancer is created and has no effect later.
 pub const ACTIVATION_DELAY: &str = "mock.cloud-provider.example/activation-delay";
@@ -30,13 +33,15 @@ pub const ACTIVATION_DELAY: &str = "mock.cloud-provider.example/activation-delay
 /// Written by the provider: identifier of the balancer in the cloud. What others write there has no effect.
 pub const LOAD_BALANCER_ID: &str = "mock.cloud-provider.example/load-balancer-id";
 
-const KNOWN: [&str; 5] = [BACKENDS, NODE_SELECTOR, SCHEME, ACTIVATION_DELAY, LOAD_BALANCER_ID];
+const KNOWN: [&str; 6] = [BACKENDS, NODE_SELECTOR, SCHEME, IP_MODE, ACTIVATION_DELAY, LOAD_BALANCER_ID];
 
 /// What a Service says in annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) backends: Backends,
     pub(super) internal: bool,
+    /// `None` leaves the choice to the API server.
+    pub(super) ip_mode: Option<&'static str>,
     pub(super) activation: Option<Duration>,
 }
 
@@ -70,6 +75,15 @@ impl Options {
                 true
             }
         };
+        let ip_mode = match text(IP_MODE) {
+            None | Some("VIP") => Some("VIP"),
+            Some("Proxy") => Some("Proxy"),
+            Some("unset") => None,
+            Some(_) => {
+                wrong(IP_MODE, "must be VIP, Proxy or unset");
+                None
+            }
+        };
         let activation = match text(ACTIVATION_DELAY).map(parse_duration) {
             None => None,
             Some(Ok(delay)) => Some(delay),
@@ -91,7 +105,7 @@ impl Options {
             Some(Ok(requirements)) => Backends::Nodes(requirements),
             None => Backends::Nodes(Vec::new()),
         };
-        (Self { backends, internal, activation }, mistakes)
+        (Self { backends, internal, ip_mode, activation }, mistakes)
     }
 }
 

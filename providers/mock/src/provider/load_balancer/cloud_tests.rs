@@ -66,6 +66,17 @@ async fn counted<T>(cloud: &MockCloud, call: impl Future<Output = T>) -> (T, Cal
 }
 
 #[tokio::test]
+async fn the_mode_of_the_addresses_is_as_annotated() {
+    let provider = provider("");
+    for (given, wanted) in [("VIP", Some("VIP")), ("Proxy", Some("Proxy")), ("unset", None)] {
+        let want = want(annotated(&[(annotations::IP_MODE, given)]), &["n1"]);
+        let status = provider.ensure(&op(), &want, Depth::Trust).await.status.unwrap();
+        assert_eq!(status.ingress[0].ip_mode.as_deref(), wanted, "{given}");
+    }
+    assert_eq!(cloud(&provider).calls().writes(), 1, "it is no business of the cloud");
+}
+
+#[tokio::test]
 async fn a_new_balancer_takes_one_write_and_an_unchanged_one_none() {
     let provider = provider("");
     let want = want(service(), &["n1", "n2"]);

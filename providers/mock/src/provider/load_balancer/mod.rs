@@ -17,8 +17,6 @@ use self::{annotations::Options, plan::Action};
 use super::MockProvider;
 use crate::cloud::{BalancerState, Deletion, LoadBalancer, LoadBalancerKey, LoadBalancerSpec};
 
-/// `ipMode` of the addresses: packets reach the nodes with the balancer's address as destination.
-const IP_MODE: &str = "VIP";
 /// Shortest and longest wait between two looks at a balancer that is being made or deleted.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
@@ -47,7 +45,8 @@ impl LoadBalancers for MockProvider {
         self.settings.features.endpoints
     }
 
-    /// The digest is that of the settings as the cloud gets them, so that it changes when they do and else never.
+    /// The digest is that of the settings as the cloud gets them, and of what the status says beside the addresses, so that
+    /// it changes when they do and else never.
     fn interpret(&self, service: &ServiceView) -> Claim {
         let (options, mut mistakes) = Options::parse(service, &self.settings);
         let sources = SourceRanges::of(service).unwrap_or_else(|wrong| {
@@ -56,7 +55,7 @@ impl LoadBalancers for MockProvider {
         });
         match desired::settings(service, &options, &sources) {
             Ok(settings) if mistakes.is_empty() => {
-                let digest = Digest::of(&(&service.uid, &service.namespace, &service.name, settings));
+                let digest = Digest::of(&(&service.uid, &service.namespace, &service.name, settings, options.ip_mode));
                 Claim::Ours { backends: options.backends, digest }
             }
             settings => {
@@ -75,7 +74,7 @@ impl LoadBalancers for MockProvider {
     /// next. The status comes when the balancer carries traffic.
     async fn ensure(&self, op: &Op, want: &LbSpec, _: Depth) -> LbOutcome {
         match self.ensure_balancer(op, want).await {
-            Ok(balancer) => outcome(op, &balancer),
+            Ok(balancer) => outcome(op, &balancer, Options::parse(&want.service, &self.settings).0.ip_mode),
             Err(error) => error.into(),
         }
     }
@@ -83,7 +82,7 @@ impl LoadBalancers for MockProvider {
     /// One write, no read; the status stays as it is.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         match self.set_members(op, want).await {
-            Ok(balancer) => LbOutcome { status: None, ..outcome(op, &balancer) },
+            Ok(balancer) => LbOutcome { status: None, ..outcome(op, &balancer, None) },
             Err(error) => error.into(),
         }
     }
@@ -150,12 +149,12 @@ impl MockProvider {
     }
 }
 
-fn outcome(op: &Op, balancer: &LoadBalancer) -> LbOutcome {
+fn outcome(op: &Op, balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome {
     match balancer.state {
         BalancerState::Provisioning => LbOutcome::pending(look_again(op), "load balancer is being provisioned"),
         BalancerState::Deleting => LbOutcome::pending(look_again(op), "the previous load balancer is being deleted"),
         BalancerState::Active => {
-            let ingress = |ip| LbIngress { ip: Some(ip), ip_mode: Some(IP_MODE.into()), ..LbIngress::default() };
+            let ingress = |ip| LbIngress { ip: Some(ip), ip_mode: ip_mode.map(Into::into), ..LbIngress::default() };
             let status = LbStatus { ingress: balancer.addresses.iter().copied().map(ingress).collect() };
             LbOutcome::done(status).with_annotation(annotations::LOAD_BALANCER_ID, &*balancer.id)
         }

@@ -9,7 +9,7 @@ use ccm_core::{
 
 use super::{
     super::Settings,
-    annotations::{ACTIVATION_DELAY, BACKENDS, LOAD_BALANCER_ID, NODE_SELECTOR, PREFIX, SCHEME},
+    annotations::{ACTIVATION_DELAY, BACKENDS, IP_MODE, LOAD_BALANCER_ID, NODE_SELECTOR, PREFIX, SCHEME},
     plan::plan,
     *,
 };
@@ -172,7 +172,7 @@ fn the_digest_changes_with_what_the_cloud_gets_and_with_nothing_else() {
         ("target port", |s| s.ports[0].target_port = "http".into()),
         ("port name", |s| s.ports[0].name = "http".into()),
     ];
-    let other: [Change; 11] = [
+    let other: [Change; 12] = [
         ("UID", |s| s.uid = "other".into()),
         ("port", |s| s.ports[0].port = NonZeroU16::MAX),
         ("node port", |s| s.ports[0].node_port = None),
@@ -184,6 +184,7 @@ fn the_digest_changes_with_what_the_cloud_gets_and_with_nothing_else() {
         ("families", |s| s.ip_families = [IpFamily::V4, IpFamily::V6].into()),
         ("requested address", |s| s.load_balancer_ip = Some("192.0.2.1".into())),
         ("scheme", |s| annotate(s, SCHEME, "internal")),
+        ("mode", |s| annotate(s, IP_MODE, "Proxy")),
     ];
     let before = digest(&service());
     for (changes, equal) in [(&same[..], true), (&other[..], false)] {
@@ -224,11 +225,12 @@ fn annotations_say_which_backends() {
 #[test]
 fn every_mistake_is_named_with_key_and_value() {
     let provider = provider("nodeSelectorLabels: [pool]");
-    let cases: [(&str, &str, &str); 12] = [
+    let cases: [(&str, &str, &str); 13] = [
         (BACKENDS, "pods", "must be nodes or endpoints"),
         (BACKENDS, "endpoints", "takes no endpoints"),
         (SCHEME, "secret", "must be internet-facing or internal"),
         (SCHEME, "", "must be internet-facing or internal"),
+        (IP_MODE, "proxy", "must be VIP, Proxy or unset"),
         (ACTIVATION_DELAY, "soon", "number with a unit"),
         (ACTIVATION_DELAY, "-1s", "negative"),
         (NODE_SELECTOR, "", "neither label nor"),

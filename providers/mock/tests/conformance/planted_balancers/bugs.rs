@@ -23,6 +23,7 @@ pub(crate) enum Bug {
     OpensThenRestricts,
     IgnoresSourceRanges,
     AdmitsOneRange,
+    RestrictsOnlyAtCreation,
     SleepsUntilActive,
     PendingWithoutPause,
     DoneBeforeActive,
@@ -66,11 +67,13 @@ pub(crate) enum Bug {
     DeletesOwnedOfAnybody,
     DeletesNothingOwned,
     Panics,
+    PlanHangs,
+    InventoryHangs,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 66] = [
+    pub(crate) const ALL: [(Self, &[&str]); 69] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -83,8 +86,8 @@ impl Bug {
         (Self::RefusesWithoutValue, &["invalid-input-refused"]),
         (Self::TrustMakesNothing, &["ensure-makes-one"]),
         (Self::NoStatus, &["status-usable"]),
-        (Self::StatusOfANode, &["status-usable"]),
-        (Self::SameEntryTwice, &["status-usable"]),
+        (Self::StatusOfANode, &["status-usable", "plan-empty-after-ensure"]),
+        (Self::SameEntryTwice, &["status-usable", "plan-empty-after-ensure"]),
         (Self::WritesEachTime, &["ensure-is-idempotent"]),
         (Self::AnswersAnew, &["ensure-is-idempotent"]),
         (Self::FirstPortOnly, &["changes-arrive", "support-is-kept", "ensure-resumable"]),
@@ -94,6 +97,7 @@ impl Bug {
         (Self::OpensThenRestricts, &["never-more-open"]),
         (Self::IgnoresSourceRanges, &["never-more-open", "plan-names-changes"]),
         (Self::AdmitsOneRange, &["never-more-open"]),
+        (Self::RestrictsOnlyAtCreation, &["never-more-open"]),
         (Self::SleepsUntilActive, &["waits-outside"]),
         (Self::PendingWithoutPause, &["waits-outside"]),
         (Self::DoneBeforeActive, &["waits-outside"]),
@@ -136,6 +140,11 @@ impl Bug {
         (Self::ListNeedsLeadership, &["owned-is-listed"]),
         (Self::DeletesOwnedOfAnybody, &["only-owned-is-deleted"]),
         (Self::DeletesNothingOwned, &["only-owned-is-deleted"]),
-        (Self::Panics, &["plan-is-read-only", "plan-empty-after-ensure", "plan-names-changes"]),
+        (
+            Self::Panics,
+            &["error-kinds", "retry-after", "plan-is-read-only", "plan-empty-after-ensure", "plan-names-changes"],
+        ),
+        (Self::PlanHangs, &["error-kinds", "retry-after", "plan-empty-after-ensure", "plan-names-changes"]),
+        (Self::InventoryHangs, &["owned-is-listed"]),
     ];
 }

@@ -15,6 +15,7 @@ impl Inventory for Planted {
         }
         let listed = real.list_owned(op).await;
         match self.bug {
+            Bug::InventoryHangs => std::future::pending().await,
             Bug::ListsNothing => listed.map(|_| Vec::new()),
             Bug::ListsNothingOnError => Ok(listed.unwrap_or_default()),
             Bug::ListsOtherClusters => {

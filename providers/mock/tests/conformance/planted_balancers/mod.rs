@@ -366,6 +366,7 @@ impl Planted {
             }
             Bug::PlansAlways => planned.map(|plan| plan.into_iter().chain([always()]).collect()),
             Bug::Panics => panic!("planted"),
+            Bug::PlanHangs => std::future::pending().await,
             Bug::PlansNothing => planned.map(|_| Vec::new()),
             Bug::PlansWithoutReason => planned.map(|mut plan| {
                 for change in &mut plan {
@@ -447,6 +448,14 @@ impl LoadBalancers for Planted {
             tokio::time::sleep(Duration::from_millis(1)).await;
             want = self.scratch.lock().clone().unwrap_or(want);
         }
+        if self.bug == Bug::RestrictsOnlyAtCreation
+            && let Some(there) = self.balancer(&want.service.uid)
+        {
+            want.sources = match there.settings.source_ranges {
+                ranges if ranges.is_empty() => SourceRanges::Unset,
+                ranges => SourceRanges::Only(ranges),
+            };
+        }
         let outcome = match self.call(op, Ask::Ensure(&want, depth)).await {
             Ok(Answer(outcome, _)) => outcome,
             Err(error) => error.into(),
@@ -487,7 +496,9 @@ impl CloudProvider for Planted {
         Some(self)
     }
 
+    /// Names that are made from other things than the UID would show up as other owners.
     fn inventory(&self) -> Option<&dyn Inventory> {
-        Some(self)
+        let named = matches!(self.bug, Bug::NamesByService | Bug::NamesWithoutNamespace | Bug::NamesJoined);
+        (!named).then_some(self as &dyn Inventory)
     }
 }

@@ -154,6 +154,9 @@ pub(super) fn blocked(seen: String) -> Problem {
     Problem::Blocked(ids::ENSURED, seen)
 }
 
+/// What a Service says before, what it says then, and who may connect on the way.
+type Restriction<'a> = (Option<&'a [&'a str]>, &'a [&'a str], &'a [&'a str]);
+
 /// Source ranges of the Services below, of which some overlap.
 const FIRST: [&str; 2] = ["198.51.100.0/24", "203.0.113.0/25"];
 const SECOND: [&str; 2] = ["203.0.113.0/24", "192.0.2.7/32"];
@@ -180,28 +183,26 @@ pub(super) async fn never_more_open(bench: &LbBench<'_>) -> Verdict {
     if !balancers(&bench.provider().await?)?.supports().source_ranges {
         return Err(Problem::Unsupported("the provider has no source ranges".to_owned()));
     }
-    let either: Vec<_> = networks(&FIRST).into_iter().chain(networks(&SECOND)).collect();
-    for change in [false, true] {
+    let either = [FIRST, SECOND].concat();
+    let changes: [Restriction<'_>; 3] =
+        [(None, &FIRST, &FIRST), (Some(&FIRST), &SECOND, &either), (Some(&[]), &SECOND, &["0.0.0.0/0"])];
+    for (old, new, meanwhile) in changes {
         for call in 1..=MAX_CALLS {
             let before = bench.world().await?;
             let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
-            tenant.service = restricted(&tenant.service, &FIRST);
-            let (wanted, meanwhile) = match change {
-                false => (networks(&FIRST), networks(&FIRST)),
-                true => {
-                    tenant.ensure().await?;
-                    tenant.service = restricted(&tenant.service, &SECOND);
-                    (networks(&SECOND), either.clone())
-                }
-            };
+            if let Some(old) = old {
+                tenant.service = restricted(&tenant.service, old);
+                tenant.ensure().await?;
+            }
+            tenant.service = restricted(&tenant.service, new);
             bench.cloud.script(Some(Trouble::fail(call, InjectedFault::Transient).lasting())).await?;
             tenant.once(&tenant.op(), Step::Ensure(Depth::Verify)).await?;
             let spoilt = bench.cloud.tally().await?.calls() >= call;
             bench.cloud.script(None).await?;
-            closed_to_others(&bench.world().await?, &before, &meanwhile)?;
+            closed_to_others(&bench.world().await?, &before, &networks(meanwhile))?;
             tenant.ensure().await?;
             let world = bench.world().await?;
-            closed_to_others(&world, &before, &wanted)?;
+            closed_to_others(&world, &before, &networks(new))?;
             admits(&world, &before, &tenant)?;
             tenant.remove().await?;
             if !spoilt {

@@ -1,6 +1,6 @@
 //! What the provider says that a cluster owns, as orphans are found and deleted by it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use ccm_core::{
     provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
@@ -30,10 +30,19 @@ fn inventory(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn Inventory> {
     provider.inventory().ok_or_else(missing)
 }
 
+/// Lists, and drops a call that does not end at its deadline.
 async fn list(provider: &Arc<dyn CloudProvider>, op: &Op) -> Verdict<Result<Vec<OwnedObject>, CloudError>> {
+    Ok(in_time(op, inventory(provider)?.list_owned(op)).await)
+}
+
+async fn delete(tenant: &Tenant<'_>, op: &Op, object: &OwnedObject) -> Verdict<Result<Progress, CloudError>> {
+    Ok(in_time(op, inventory(&tenant.provider)?.delete_owned(op, object)).await)
+}
+
+async fn in_time<T>(op: &Op, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
     let limit = op.remaining().unwrap_or_default() + Duration::from_secs(5);
-    let listed = tokio::time::timeout(limit, inventory(provider)?.list_owned(op)).await;
-    listed.map_err(|_| Problem::Failed(format!("list_owned: no answer within {limit:?}")))
+    let late = |_| Err(CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}")));
+    tokio::time::timeout(limit, call).await.unwrap_or_else(late)
 }
 
 /// Picks what a Service owns.
@@ -98,13 +107,12 @@ async fn whole_or_error(bench: &LbBench<'_>, provider: &Arc<dyn CloudProvider>, 
 
 /// Deletes until all is done; some things can go only after others.
 async fn delete_all(tenant: &Tenant<'_>, objects: &[OwnedObject]) -> Verdict<Result<(), String>> {
-    let inventory = inventory(&tenant.provider)?;
     let mut left: Vec<_> = objects.iter().collect();
     let mut seen = String::new();
     for _ in 0..MAX_ROUNDS {
         let mut still = Vec::new();
         for object in left {
-            match inventory.delete_owned(&tenant.op(), object).await {
+            match delete(tenant, &tenant.op(), object).await? {
                 Ok(Progress::Done) => {}
                 result => {
                     seen = format!("{} {}: {}", object.kind, object.id, show(&result));
@@ -136,13 +144,13 @@ pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
     let (gate, _keeper) = WriteGate::closed();
     bench.cloud.script(None).await?;
     let held = ours.op_with(CancellationToken::new(), gate);
-    let result = inventory(&ours.provider)?.delete_owned(&held, &own[0]).await;
+    let result = delete(&ours, &held, &own[0]).await?;
     let writes = bench.cloud.tally().await?.writes;
     expect(writes == 0, || format!("{writes} writing calls without leadership"))?;
     let right = matches!(&result, Err(error) if error.kind() == ErrorKind::NotLeader);
     expect(right, || format!("without leadership: {}", show(&result)))?;
     for object in &foreign {
-        let result = inventory(&ours.provider)?.delete_owned(&ours.op(), object).await;
+        let result = delete(&ours, &ours.op(), object).await?;
         let changes = bench.world().await?.changes(&both);
         expect(changes.is_empty(), || format!("another cluster's {object:?} ({}): {changes}", show(&result)))?;
     }

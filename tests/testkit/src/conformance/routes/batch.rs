@@ -95,8 +95,7 @@ pub(super) async fn answers_in_order(bench: &RouteBench<'_>) -> Verdict {
             changes.reverse();
         }
         for part in [&changes[..], &changes[..1], &[]] {
-            let routes = provider.routes().ok_or_else(|| Problem::Failed("the provider lost its routes".to_owned()))?;
-            let answers = routes.apply(&bench.op(), part).await;
+            let answers = bench.apply_raw(&provider, &bench.op(), part).await?;
             let count = answers.len();
             expect(count == part.len(), || format!("{count} answers to {} changes", part.len()))?;
             for (index, (change, answer)) in part.iter().zip(&answers).enumerate() {

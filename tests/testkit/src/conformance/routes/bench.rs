@@ -87,6 +87,18 @@ impl Bench<'_, dyn RouteCloud> {
         listed.map_err(|error| Problem::Blocked(ids::LISTED, show_error(&error)))
     }
 
+    /// Applies; a call that was dropped answers every change with an error.
+    pub(super) async fn apply_raw(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        op: &Op,
+        changes: &[RouteChange],
+    ) -> Verdict<Answers> {
+        let routes = provider.routes().ok_or_else(lost_routes)?;
+        let dropped = |error: CloudError| changes.iter().map(|_| Err(error.clone())).collect();
+        Ok(self.in_time(routes.apply(op, changes)).await.unwrap_or_else(dropped))
+    }
+
     /// Applies and gives every change its answer. A wrong number of answers is judged elsewhere.
     pub(super) async fn apply_with(
         &self,
@@ -94,11 +106,7 @@ impl Bench<'_, dyn RouteCloud> {
         op: &Op,
         changes: &[RouteChange],
     ) -> Verdict<Answers> {
-        let routes = provider.routes().ok_or_else(lost_routes)?;
-        let answers = match self.in_time(routes.apply(op, changes)).await {
-            Ok(answers) => answers,
-            Err(dropped) => changes.iter().map(|_| Err(dropped.clone())).collect(),
-        };
+        let answers = self.apply_raw(provider, op, changes).await?;
         match answers.len() == changes.len() {
             true => Ok(answers),
             false => Err(Problem::Blocked(

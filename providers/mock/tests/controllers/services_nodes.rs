@@ -1,0 +1,339 @@
+//! What changes of nodes cost, and that balancers end with the right ones.
+
+use std::sync::Arc;
+
+use ccm_core::provider::CloudError;
+use ccm_mock::provider::annotations;
+use ccm_testkit::{
+    apiserver::{Action, Match},
+    kubelet::{NodeSpec, Ready},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    balancers::{Answer, Balancers},
+    service_world::SERVICE,
+    world::{AGENT, Ccm, World, initialized, secs},
+};
+
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Three Services, two of them with local traffic only, on some nodes; nothing is under way.
+async fn three_services(nodes: &[&str]) -> (World, Arc<Balancers>, Ccm) {
+    let world = World::provisioned();
+    let provider = Balancers::over(&world);
+    let ccm = world.start_with(provider.clone(), &SERVICE);
+    world.have_nodes(nodes).await;
+    for (name, policy) in [("l1", "Local"), ("l2", "Local"), ("c", "Cluster")] {
+        world.put_service(name, json!({"ports": [{"port": 80}], "externalTrafficPolicy": policy})).await;
+    }
+    world.until_served(&["l1", "l2", "c"], secs(60)).await;
+    world.settle().await;
+    provider.take_calls();
+    (world, provider, ccm)
+}
+
+fn taint(node: &mut Value, key: &str) {
+    let taint = json!({"key": key, "effect": "NoSchedule"});
+    match node["spec"]["taints"].as_array_mut() {
+        Some(taints) => taints.push(taint),
+        None => node["spec"]["taints"] = json!([taint]),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_changes_of_the_node_set_cost_a_call_one_for_each_balancer() {
+    type Edit = fn(&mut Value);
+    let cases: [(&str, Edit, bool); 11] = [
+        ("unrelated label", |node| node["metadata"]["labels"]["x"] = json!("y"), false),
+        ("unrelated taint", |node| taint(node, "x"), false),
+        ("autoscaler's taint", |node| taint(node, LEAVING), false),
+        ("cordoned", |node| node["spec"]["unschedulable"] = json!(true), false),
+        ("not Ready", |node| node["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]), false),
+        ("label that excludes nobody", |node| node["metadata"]["labels"][EXCLUDE] = json!("false"), false),
+        ("excluded", |node| node["metadata"]["labels"][EXCLUDE] = json!(""), true),
+        ("being deleted", |node| node["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), true),
+        ("provider ID", |node| node["spec"]["providerID"] = json!("mock://r1/other"), true),
+        ("address", |node| node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.9.9.9"}]), true),
+        ("zone", |node| node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("other"), true),
+    ];
+    for (name, edit, acts) in cases {
+        let (world, provider, _ccm) = three_services(&["a", "b", "c"]).await;
+        let events = world.reasons().len();
+        world.edit("a", edit);
+        world.settle().await;
+        let calls = provider.take_calls();
+        assert_eq!(calls.len(), if acts { 3 } else { 0 }, "{name}");
+        assert!(calls.iter().all(|call| call.verb == "update"), "{name}");
+        let leaves = ["excluded", "being deleted"].contains(&name);
+        let expected: &[&str] = if leaves { &["b", "c"] } else { &["a", "b", "c"] };
+        assert!(["l1", "l2", "c"].iter().all(|service| world.nodes_behind(service) == expected), "{name}");
+        // Whoever was told of the balancer a moment ago is not told of its nodes.
+        assert_eq!(world.reasons().len(), events, "{name}");
+    }
+}
+
+/// KEP-3458: the taint alone is no reason; with the next one the node leaves.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_autoscaler_will_remove_leaves_with_the_next_change() {
+    let (world, provider, _ccm) = three_services(&["a", "b"]).await;
+    world.edit("a", |node| taint(node, LEAVING));
+    world.settle().await;
+    assert_eq!((provider.count(), world.nodes_behind("c")), (0, vec!["a".to_owned(), "b".to_owned()]));
+    world.have_nodes(["d"]).await;
+    world.settle().await;
+    assert_eq!((provider.take_calls().len(), world.nodes_behind("c")), (3, vec!["b".to_owned(), "d".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_joins_is_added_once_it_is_initialised() {
+    let (world, provider, _ccm) = three_services(&["a"]).await;
+    world.kubelets.register(NodeSpec::new("b")).await.unwrap();
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(provider.count(), 0, "it will change once more");
+    world.edit("b", |node| {
+        node["spec"]["taints"] = json!([]);
+        node["spec"]["providerID"] = json!("mock://r1/b");
+    });
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!((provider.take_calls().len(), world.nodes_behind("c")), (3, vec!["a".to_owned(), "b".to_owned()]));
+    // One that nobody initialises is a backend all the same, as upstream, only later.
+    world.kubelets.register(NodeSpec::new("d")).await.unwrap();
+    tokio::time::sleep(secs(31)).await;
+    assert_eq!((provider.take_calls().len(), world.nodes_behind("c").len()), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_nodes_that_join_within_a_minute_cost_a_few_calls_for_each_balancer() {
+    let (world, provider, _ccm) = three_services(&["a"]).await;
+    for i in 0..100 {
+        world.have_nodes([format!("n{i:02}")]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    }
+    world.settle().await;
+    let calls = provider.take_calls().len();
+    assert!((6..=12).contains(&calls), "at first, every half minute, and in the end: {calls}");
+    assert!(["l1", "l2", "c"].iter().all(|service| world.nodes_behind(service).len() == 101));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_nodes_that_turn_ready_and_back_costs_nothing() {
+    let names: Vec<String> = (0..20).map(|i| format!("n{i}")).collect();
+    let (world, provider, _ccm) = three_services(&names.iter().map(|name| &**name).collect::<Vec<_>>()).await;
+    for round in 0..30 {
+        for name in &names {
+            let ready = if round % 2 == 0 { Ready::False } else { Ready::True };
+            world.kubelets.set_ready(name, ready).await.unwrap();
+        }
+        tokio::time::sleep(secs(2)).await;
+    }
+    world.settle().await;
+    assert_eq!(provider.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn removals_wait_for_nothing_and_take_along_what_waits() {
+    let (world, provider, _ccm) = three_services(&["a", "b", "c", "d", "e"]).await;
+    for (gone, left) in [("a", 4), ("b", 3)] {
+        world.delete_node(gone).await;
+        world
+            .until("it is gone from all", secs(1), || {
+                ["l1", "l2", "c"].iter().all(|service| world.nodes_behind(service).len() == left)
+            })
+            .await;
+    }
+    assert_eq!(provider.take_calls().len(), 6);
+    world.edit("c", |node| node["metadata"]["labels"][EXCLUDE] = json!("true"));
+    world.until("it is excluded", secs(1), || world.nodes_behind("c") == ["d", "e"]).await;
+}
+
+/// Upstream's case of a slow pass (11.6), with the other order too: whatever is in flight ends with today's nodes.
+#[tokio::test(start_paused = true)]
+async fn a_node_change_while_a_call_is_in_flight_is_not_lost() {
+    for verb in ["ensure", "update", "plan"] {
+        let (world, provider, ccm) = three_services(&["a", "b"]).await;
+        let (_old, _ccm) = match verb {
+            "plan" => {
+                // A new process, whose first calls are slow.
+                ccm.stop().await;
+                let again = Balancers::over(&world);
+                again.answer(move |call| (call.verb == verb).then_some(Answer::Slow(secs(20))));
+                (provider, world.start_with(again, &SERVICE))
+            }
+            _ => {
+                provider.answer(move |call| (call.verb == verb).then_some(Answer::Slow(secs(20))));
+                if verb == "ensure" {
+                    world.patch_service("c", json!({"spec": {"ports": [{"port": 443}]}})).await;
+                } else {
+                    world.have_nodes(["x"]).await;
+                }
+                (provider, ccm)
+            }
+        };
+        tokio::time::sleep(secs(10)).await;
+        world.have_nodes(["y"]).await;
+        world.delete_node("a").await;
+        tokio::time::sleep(secs(120)).await;
+        let expected: &[&str] = if verb == "update" { &["b", "x", "y"] } else { &["b", "y"] };
+        assert_eq!(world.nodes_behind("c"), expected, "{verb}");
+        assert_eq!(world.nodes_behind("l1"), expected, "{verb}");
+    }
+}
+
+/// The set in the end is the one that was applied before what is in flight.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_excluded_and_back_while_a_call_is_in_flight_ends_in_place() {
+    let (world, provider, _ccm) = three_services(&["a", "b"]).await;
+    provider.answer(|call| (call.verb == "update").then_some(Answer::Slow(secs(20))));
+    world.edit("a", |node| node["metadata"]["labels"][EXCLUDE] = json!("true"));
+    tokio::time::sleep(secs(10)).await;
+    world.edit("a", |node| node["metadata"]["labels"][EXCLUDE] = json!("false"));
+    tokio::time::sleep(secs(120)).await;
+    assert_eq!(world.nodes_behind("c"), ["a", "b"]);
+    let calls: Vec<_> = provider.take_calls().into_iter().filter(|call| call.service == "c").collect();
+    assert_eq!(calls.iter().map(|call| call.nodes.len()).collect::<Vec<_>>(), [1, 2]);
+}
+
+/// W22: upstream updates the nodes of a balancer while it is being deleted.
+#[tokio::test(start_paused = true)]
+async fn nothing_brings_back_the_backends_of_a_service_that_is_being_deleted() {
+    let (world, provider, _ccm) = three_services(&["a", "b"]).await;
+    provider.answer(|call| (call.verb == "delete").then_some(Answer::Pending(secs(30))));
+    world.delete_service("c").await;
+    for i in 0..20 {
+        world.have_nodes([format!("n{i}")]).await;
+        tokio::time::sleep(secs(5)).await;
+    }
+    let about: Vec<_> = provider.take_calls().into_iter().filter(|call| call.service == "c").collect();
+    assert!(about.len() >= 3 && about.iter().all(|call| call.verb == "delete"), "{about:?}");
+    provider.answer_well();
+    world.until("it is gone", secs(60), || world.service("c").is_null()).await;
+    assert_eq!(world.balancers("c").len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selector_chooses_the_nodes_and_others_cost_nothing() {
+    let world = World::with("nodeSelectorLabels: [pool]\n");
+    let provider = Balancers::over(&world);
+    let _ccm = world.start_with(provider.clone(), &SERVICE);
+    for (name, pool) in [("a", "edge"), ("b", "edge"), ("c", "inner")] {
+        world.kubelets.register(initialized(name).label("pool", pool)).await.unwrap();
+    }
+    let ports = || json!({"ports": [{"port": 80}]});
+    world.put_annotated("edge", json!({annotations::NODE_SELECTOR: "pool=edge"}), ports()).await;
+    world.put_annotated("any", json!({annotations::NODE_SELECTOR: "pool"}), ports()).await;
+    world.until_served(&["edge", "any"], secs(60)).await;
+    world.settle().await;
+    assert_eq!((world.nodes_behind("edge").len(), world.nodes_behind("any").len()), (2, 3));
+    provider.take_calls();
+    world.kubelets.register(initialized("d").label("pool", "inner")).await.unwrap();
+    world.settle().await;
+    assert_eq!(provider.take_lines(), ["update any"]);
+    world.edit("c", |node| node["metadata"]["labels"]["pool"] = json!("edge"));
+    world.settle().await;
+    assert_eq!(provider.take_lines(), ["update edge"], "c is another's labels alone for the other");
+    assert_eq!(world.nodes_behind("edge"), ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_any_node_is_told_once_and_served() {
+    let world = World::provisioned();
+    let _ccm = world.start(&SERVICE);
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
+    world.settle().await;
+    assert_eq!(world.reasons(), ["EnsuringLoadBalancer", "UnAvailableLoadBalancer", "EnsuredLoadBalancer"]);
+    world.have_nodes(["a"]).await;
+    world.settle().await;
+    world.delete_node("a").await;
+    world.settle().await;
+    assert_eq!(world.reasons()[3..], ["UnAvailableLoadBalancer"]);
+    assert_eq!(world.nodes_behind("web"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_hosts_are_told_at_most_every_ten_minutes() {
+    let (world, _, _ccm) = three_services(&["a"]).await;
+    for i in 0..60 {
+        world.have_nodes([format!("n{i}")]).await;
+        tokio::time::sleep(secs(60)).await;
+    }
+    let told = world.reasons().iter().filter(|reason| *reason == "UpdatedLoadBalancer").count();
+    assert!((15..=18).contains(&told), "three services, an hour: {told}");
+}
+
+/// Takes most nodes out of the lists and watches of the process under test, not out of the server.
+#[tokio::test(start_paused = true)]
+async fn most_nodes_that_vanish_from_the_watch_alone_stay_behind_every_balancer() {
+    let names = ["a", "b", "c", "d", "e"];
+    let (world, provider, ccm) = three_services(&names).await;
+    // A watch that tells of deletions that are taken back before the server is asked.
+    let nodes: Vec<_> = names.iter().map(|name| world.node(name)).collect();
+    let watches = Match::resource("nodes").verb("watch").user_agent(AGENT);
+    let lists = Match::resource("nodes").verb("list").user_agent(AGENT);
+    let slow = world.server.faults().add(lists.clone(), Action::Delay(secs(2)));
+    let before = world.server.log().count(&lists);
+    for name in &names[..4] {
+        world.remove_node(name);
+    }
+    tokio::time::sleep(secs(1)).await;
+    let frozen = world.server.faults().freeze_watches(watches);
+    nodes.iter().take(4).for_each(|node| world.put_node(node.clone()));
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(provider.take_lines(), [""; 0]);
+    assert!(["l1", "l2", "c"].iter().all(|service| world.nodes_behind(service).len() == 5));
+    let asked = world.server.log().count(&lists) - before;
+    assert!((2..=14).contains(&asked), "again and again, with pauses, and not once for each balancer: {asked}");
+    world.server.faults().thaw(frozen);
+    world.server.faults().remove(slow);
+    world.settle().await;
+    // They are the same nodes to the cloud; what changed is told to it at most once.
+    assert!(provider.take_calls().len() <= 3);
+    assert!(["l1", "l2", "c"].iter().all(|service| world.nodes_behind(service).len() == 5));
+    drop(ccm);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_real_loss_of_most_nodes_is_followed_after_one_look_at_the_server() {
+    let (world, provider, _ccm) = three_services(&["a", "b", "c", "d", "e"]).await;
+    let lists = Match::resource("nodes").verb("list").user_agent(AGENT);
+    let before = world.server.log().count(&lists);
+    for name in ["a", "b", "c", "d"] {
+        world.remove_node(name);
+    }
+    world.until("the nodes are gone", secs(5), || world.nodes_behind("c") == ["e"]).await;
+    world.settle().await;
+    assert_eq!(world.server.log().count(&lists) - before, 1);
+    assert_eq!(provider.take_calls().len(), 3);
+}
+
+/// W24: upstream makes each balancer anew whose update failed.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_fails_is_repeated_as_an_update_and_one_without_balancer_is_made_anew() {
+    let (world, provider, ccm) = three_services(&["a"]).await;
+    provider.answer(|call| {
+        (call.verb == "update").then(|| Answer::Fail(CloudError::transient(format!("no answer for {}", call.service))))
+    });
+    world.have_nodes(["b"]).await;
+    tokio::time::sleep(secs(12)).await;
+    let calls = provider.take_lines();
+    assert_eq!((calls.len(), calls.iter().all(|line| line.starts_with("update"))), (6, true), "{calls:?}");
+    assert_eq!(ccm.metric("service_controller_nodesync_error_total", &[]), 6.0);
+    let notes = world.notes("UpdateLoadBalancerFailed");
+    assert_eq!(notes.len(), 3);
+    let about = "Error updating load balancer with new hosts [a b] [node names limited, total number of nodes: 2], \
+                 error: no answer for c";
+    assert!(notes.iter().any(|note| note == about), "{notes:?}");
+    provider.answer_well();
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(world.nodes_behind("c"), ["a", "b"]);
+    provider.take_calls();
+    // Somebody deleted it in the cloud: NotFound.
+    world.cloud.remove_load_balancer(&world.balancers("c")[0].name);
+    world.have_nodes(["d"]).await;
+    world.settle().await;
+    let lines: Vec<_> = provider.take_lines().into_iter().filter(|line| line.ends_with(" c")).collect();
+    assert_eq!(lines, ["update c", "ensure c"]);
+    assert_eq!(world.nodes_behind("c"), ["a", "b", "d"]);
+}

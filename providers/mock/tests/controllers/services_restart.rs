@@ -1,0 +1,333 @@
+//! Processes that end anywhere, and requests that fail anyhow: the end is one balancer for each Service that wants one.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_mock::cloud::{CallHook, Fault, FaultError, FaultSpec, LoadBalancer, Operation};
+use ccm_testkit::{
+    apiserver::{Action, Match},
+    hooks::Point,
+};
+use http::StatusCode;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::{
+    service_world::SERVICE,
+    world::{AGENT, World, secs},
+};
+
+/// How a request fails: its effect may be there or not.
+const FAULTS: [(&str, Action); 9] = [
+    ("lost before", Action::Drop),
+    ("lost after", Action::DropReply),
+    ("409", Action::Error { code: StatusCode::CONFLICT, retry_after: None }),
+    ("422", Action::Error { code: StatusCode::UNPROCESSABLE_ENTITY, retry_after: None }),
+    ("429 with details", Action::Error { code: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(7) }),
+    ("429", Action::TooManyRequests { retry_after: 7 }),
+    ("500", Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }),
+    ("503", Action::Error { code: StatusCode::SERVICE_UNAVAILABLE, retry_after: Some(7) }),
+    ("no answer", Action::Delay(secs(45))),
+];
+
+/// What happens to a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Story {
+    Created,
+    Changed,
+    Deleted,
+    Unexposed,
+}
+
+const STORIES: [Story; 4] = [Story::Created, Story::Changed, Story::Deleted, Story::Unexposed];
+
+impl Story {
+    /// A world just before it.
+    async fn world(self) -> World {
+        let world = World::provisioned();
+        world.have_nodes(["a", "b"]).await;
+        if self != Self::Created {
+            let ccm = world.start(&SERVICE);
+            world.serve("web").await;
+            world.until_served(&["web"], secs(60)).await;
+            world.settle().await;
+            drop(ccm);
+            world.hooks.reset();
+        }
+        world
+    }
+
+    async fn happen(self, world: &World) {
+        match self {
+            Self::Created => world.serve("web").await,
+            Self::Changed => world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await,
+            Self::Deleted => world.delete_service("web").await,
+            Self::Unexposed => world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await,
+        }
+    }
+
+    fn has_ended(self, world: &World) -> bool {
+        let (balancers, service) = (world.balancers("web"), world.service("web"));
+        let served = |ports: &[u16]| {
+            let one = |balancer: &LoadBalancer| balancer.ports == ports && balancer.nodes == ["a", "b"];
+            let shown = [balancers.first().map_or(String::new(), |balancer| balancer.address.to_string())];
+            let id = service["metadata"]["annotations"]["mock.cloud-provider.example/load-balancer-id"].as_str();
+            balancers.len() == 1
+                && one(&balancers[0])
+                && world.is_guarded("web")
+                && world.ingress("web") == shown
+                && id == Some(&*balancers[0].id)
+        };
+        match self {
+            Self::Created => served(&[80]),
+            Self::Changed => served(&[443]),
+            Self::Deleted => balancers.is_empty() && service.is_null(),
+            Self::Unexposed => {
+                balancers.is_empty() && !world.is_guarded("web") && service["status"]["loadBalancer"] == json!({})
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_story_ends_the_same_whichever_request_fails_and_however() {
+    let services = || Match::resource("services").verb("patch").user_agent(AGENT);
+    for story in STORIES {
+        let (writes, skipped) = if story == Story::Created { (2, 0) } else { (1, 0) };
+        for number in skipped..writes {
+            for (fault, action) in FAULTS {
+                let case = format!("{story:?} {number} {fault}");
+                let world = story.world().await;
+                let ids = Arc::new(Mutex::new(None));
+                let (server, noted) = (world.server.clone(), ids.clone());
+                let add = move || *noted.lock() = Some(server.faults().add_times(services(), action.clone(), 1));
+                // The second write follows the first call that changes the cloud.
+                if number == 0 {
+                    add();
+                } else {
+                    world.after_cloud_call(1, add);
+                }
+                let _ccm = world.start(&SERVICE);
+                story.happen(&world).await;
+                world.until(&case, secs(120), || story.has_ended(&world)).await;
+                world.settle().await;
+                assert!(story.has_ended(&world), "{case}");
+                let id = ids.lock().unwrap();
+                // A change of ports leaves the status alone: there is nothing to write.
+                let met = u64::from(story != Story::Changed);
+                assert_eq!(world.server.faults().met(id), met, "{case}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_story_ends_the_same_whichever_cloud_call_fails_and_however() {
+    for story in STORIES {
+        let change = match story {
+            Story::Created => Operation::CreateLoadBalancer,
+            Story::Changed => Operation::ModifyLoadBalancer,
+            Story::Deleted | Story::Unexposed => Operation::DeleteLoadBalancer,
+        };
+        for operation in [Operation::GetLoadBalancer, change] {
+            // A cloud that says of what is there that it is not cannot be helped.
+            for error in FaultError::ALL.into_iter().filter(|error| *error != FaultError::NotFound) {
+                for answer_lost in [false, true] {
+                    let case = format!("{story:?} {operation:?} {error:?} {answer_lost}");
+                    let world = story.world().await;
+                    let calls = world.cloud.calls();
+                    let spec = FaultSpec {
+                        operation: Some(operation),
+                        error: Some(error),
+                        answer_lost,
+                        times: Some(1),
+                        ..FaultSpec::default()
+                    };
+                    world.cloud.set_faults(vec![Fault::new(spec).unwrap()]);
+                    let _ccm = world.start(&SERVICE);
+                    story.happen(&world).await;
+                    world.until(&case, secs(340), || story.has_ended(&world)).await;
+                    world.settle().await;
+                    assert!(story.has_ended(&world), "{case}");
+                    assert!(world.cloud.calls().since(&calls).of(operation) >= 1, "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_story_that_a_crash_at_a_write_interrupts_is_ended_by_the_next_process() {
+    for story in STORIES {
+        let mut number = 1;
+        loop {
+            let mut reached = false;
+            for point in [Point::Before, Point::After] {
+                let case = format!("{story:?} {number} {point:?}");
+                let world = story.world().await;
+                world.hooks.crash_at(number, point);
+                let crashed = world.start(&SERVICE);
+                story.happen(&world).await;
+                reached = tokio::time::timeout(secs(60), world.hooks.crashed()).await.is_ok();
+                drop(crashed);
+                world.hooks.reset();
+                let _ccm = world.start(&SERVICE);
+                world.until(&case, secs(60), || story.has_ended(&world)).await;
+                world.settle().await;
+                assert!(story.has_ended(&world), "{case}");
+            }
+            if !reached {
+                break;
+            }
+            number += 1;
+        }
+        let least = if story == Story::Changed { 2 } else { 3 };
+        assert!(number > least, "{story:?}: {} writes, events with them", number - 1);
+    }
+}
+
+/// Stops the process at a call of the cloud, for good.
+struct StopAt {
+    number: u64,
+    point: Point,
+    reached: Arc<Notify>,
+}
+
+impl StopAt {
+    async fn stop(&self, number: u64, point: Point) {
+        if (number, point) == (self.number, self.point) {
+            self.reached.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl CallHook for StopAt {
+    async fn before(&self, number: u64, _: Operation) {
+        self.stop(number, Point::Before).await;
+    }
+
+    async fn after(&self, number: u64, _: Operation) {
+        self.stop(number, Point::After).await;
+    }
+}
+
+fn total(world: &World) -> u64 {
+    world.cloud.calls().reads() + world.cloud.calls().writes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_story_that_a_crash_at_a_cloud_call_interrupts_is_ended_by_the_next_process() {
+    for story in STORIES {
+        let mut reached_any = 0;
+        for number in 1..=4 {
+            for point in [Point::Before, Point::After] {
+                let case = format!("{story:?} {number} {point:?}");
+                let world = story.world().await;
+                let reached = Arc::new(Notify::new());
+                let hook = StopAt { number: total(&world) + number, point, reached: reached.clone() };
+                world.cloud.set_hook(Some(Arc::new(hook)));
+                let crashed = world.start(&SERVICE);
+                story.happen(&world).await;
+                reached_any += usize::from(tokio::time::timeout(secs(60), reached.notified()).await.is_ok());
+                drop(crashed);
+                world.cloud.set_hook(None);
+                let _ccm = world.start(&SERVICE);
+                world.until(&case, secs(60), || story.has_ended(&world)).await;
+                world.settle().await;
+                assert!(story.has_ended(&world), "{case}");
+            }
+        }
+        assert!(reached_any >= 4, "{story:?}: {reached_any} crashes");
+    }
+}
+
+/// 200 Services on 20 nodes.
+async fn two_hundred() -> (World, Vec<String>) {
+    let world = World::provisioned();
+    world.have_nodes((0..20).map(|i| format!("n{i}"))).await;
+    let names: Vec<String> = (0..200).map(|i| format!("w{i}")).collect();
+    for name in &names {
+        world.serve(name).await;
+    }
+    (world, names)
+}
+
+/// Upstream: an ensure, two events and often a patch for each.
+#[tokio::test(start_paused = true)]
+async fn a_new_process_reads_the_cloud_and_writes_nothing_for_unchanged_services() {
+    let (world, names) = two_hundred().await;
+    let ccm = world.start(&SERVICE);
+    world.until_served(&names, secs(60)).await;
+    world.settle().await;
+    ccm.stop().await;
+    let (calls, writes, events) = (world.cloud.calls(), world.writes().len(), world.service_events());
+    let ccm = world.start(&SERVICE);
+    tokio::time::sleep(secs(600)).await;
+    let since = world.cloud.calls().since(&calls);
+    assert_eq!((since.reads(), since.writes()), (200, 0), "{since}");
+    assert_eq!((world.writes().len(), world.service_events()), (writes, events));
+    // What changed while nobody looked is seen.
+    ccm.stop().await;
+    world.patch_service("w7", json!({"spec": {"ports": [{"port": 443}]}})).await;
+    world.delete_service("w8").await;
+    let calls = world.cloud.calls();
+    let _ccm = world.start(&SERVICE);
+    world
+        .until("both are seen", secs(60), || {
+            world.balancers("w7")[0].ports == [443] && world.balancers("w8").is_empty() && world.service("w8").is_null()
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(world.cloud.calls().since(&calls).writes(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_changed_while_nobody_looked_cost_one_write_for_each_balancer() {
+    let (world, names) = two_hundred().await;
+    let ccm = world.start(&SERVICE);
+    world.until_served(&names, secs(60)).await;
+    world.settle().await;
+    ccm.stop().await;
+    world.delete_node("n0").await;
+    let calls = world.cloud.calls();
+    let _ccm = world.start(&SERVICE);
+    let all = || names.iter().all(|name| world.nodes_behind(name).len() == 19);
+    world.until("every balancer has today's nodes", secs(60), all).await;
+    world.settle().await;
+    let since = world.cloud.calls().since(&calls);
+    assert_eq!((since.update_load_balancer, since.writes()), (200, 200), "{since}");
+}
+
+/// Two processes in turn, with whatever the first left behind: there is never more than one balancer for a Service.
+#[tokio::test(start_paused = true)]
+async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
+    let world = World::with("latency: {loadBalancers: 300ms}\n");
+    world.have_nodes(["a", "b", "c"]).await;
+    let names: Vec<String> = (0..30).map(|i| format!("w{i}")).collect();
+    for (round, name) in names.iter().enumerate() {
+        let ccm = world.start(&SERVICE);
+        world.serve(name).await;
+        if round >= 10 {
+            world.delete_service(&names[round - 10]).await;
+        }
+        if round >= 5 && round % 3 == 0 {
+            world.patch_service(&names[round - 5], json!({"spec": {"ports": [{"port": 443}]}})).await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(137 * (round as u64 % 7))).await;
+        drop(ccm);
+    }
+    let _ccm = world.start(&SERVICE);
+    let left: Vec<_> = names[20..].to_vec();
+    world.until_served(&left, secs(120)).await;
+    world.settle().await;
+    let mut owners: Vec<_> = world.cloud.load_balancers().into_iter().map(|balancer| balancer.service).collect();
+    owners.sort();
+    let mut expected: Vec<_> = left.iter().map(|name| format!("default/{name}")).collect();
+    expected.sort();
+    assert_eq!(owners, expected);
+    assert!(names[..20].iter().all(|name| world.service(name) == Value::Null));
+    assert!(left.iter().all(|name| world.nodes_behind(name) == ["a", "b", "c"]));
+}
