@@ -127,6 +127,8 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
     s.served(&names, SOON).await?;
     let services = names.len() as u64;
 
+    // Followers of the last change are brought together after two seconds of quiet.
+    s.stays("nothing more comes", Duration::from_secs(3), || s.in_line()).await?;
     nothing_that_matters_not_costs_a_call(s, &calm[..3]).await?;
 
     // Nodes come one by one, each with its initialisation.
