@@ -132,7 +132,7 @@ fn what_somebody_changed_on_the_service_is_written_again() {
 
 #[test]
 fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
-    let written = Some(Written { version: 11, finalizer: true, at: Duration::ZERO });
+    let written = Some(Written { version: 11, finalizer: true, at: secs(90) });
     let before = service();
     assert_eq!(step(&before, &Known { written, ..served() }, &WISH), RESTS);
     let after = ServiceView { resource_version: "11".into(), ..service() };
@@ -143,8 +143,7 @@ fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
 fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
     let delete = Step::Delete { then: Then::Release, announce: true };
     let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
-    let gone_service =
-        Known { written: Some(Written { version: 11, finalizer: false, at: Duration::ZERO }), ..fresh() };
+    let gone_service = Known { written: Some(Written { version: 11, finalizer: false, at: secs(90) }), ..fresh() };
     let foreign = Known { foreign: true, ..fresh() };
     for (name, service, known, expected) in [
         ("no finalizer", cluster_ip(service()), fresh(), Step::Forget),
@@ -339,7 +338,7 @@ prop_compose! {
             hold: hold.map(|(until, subject)| Hold { until: secs(until), subject, backends: None }),
             announced,
             published: published.then(|| status("1.2.3.4")),
-            written: written.map(|(version, finalizer)| Written { version, finalizer, at: Duration::ZERO }),
+            written: written.map(|(version, finalizer)| Written { version, finalizer, at: secs(90) }),
             ..fresh()
         }
     }
@@ -356,7 +355,7 @@ fn done(step: &Step, service: &mut Option<ServiceView>, known: &Known, now: Dura
         *service =
             ServiceView { status: wished.clone(), ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone()) };
         (known.published, known.written) =
-            (Some(wished.clone()), Some(Written { version: 20, finalizer: true, at: Duration::ZERO }));
+            (Some(wished.clone()), Some(Written { version: 20, finalizer: true, at: secs(90) }));
     };
     match step {
         Step::Forget | Step::LeaveAlone | Step::Rest { .. } => {}
@@ -381,8 +380,7 @@ fn done(step: &Step, service: &mut Option<ServiceView>, known: &Known, now: Dura
                 let service = service.as_mut().unwrap();
                 service.resource_version = "20".into();
                 *service = ServiceView { status: LbStatus::default(), ..carrying(&["x"], service.clone()) };
-                known =
-                    Known { written: Some(Written { version: 20, finalizer: false, at: Duration::ZERO }), ..fresh() };
+                known = Known { written: Some(Written { version: 20, finalizer: false, at: secs(90) }), ..fresh() };
                 known.uid = service.uid.clone();
             }
         },
