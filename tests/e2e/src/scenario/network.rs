@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::Scenario;
+use super::{SOON, Scenario, each};
 use crate::observer::pod_cidrs;
 
 impl Scenario {
@@ -14,6 +14,18 @@ impl Scenario {
     pub async fn give_pod_cidrs(&self, name: &str, cidrs: &[String]) -> kube::Result<Node> {
         let patch = Patch::Merge(json!({"spec": {"podCIDR": cidrs.first(), "podCIDRs": cidrs}}));
         self.nodes_api().patch(name, &PatchParams::default(), &patch).await
+    }
+
+    /// Gives a node its first pod networks, and waits until the observer has seen them.
+    pub async fn add_pod_cidrs(&self, name: &str, cidrs: &[String]) -> anyhow::Result<()> {
+        self.give_pod_cidrs(name, cidrs).await?;
+        self.eventually("the networks are seen", SOON, |nodes| {
+            each(nodes, &[name.to_owned()], |node| match pod_cidrs(node) == cidrs {
+                true => Ok(()),
+                false => Err("an older state".to_owned()),
+            })
+        })
+        .await
     }
 
     /// Says what differs between the cloud's routes, those to `foreign` destinations left out, and the nodes' pod networks.

@@ -97,7 +97,8 @@ async fn a_condition_rides_with_the_addresses_and_leaves_other_conditions_alone(
     let (operation, error) = (Some(Operation::DescribeInstances), Some(FaultError::Transient));
     s.set_faults([FaultSpec { operation, error, times: Some(1), ..FaultSpec::default() }])?;
     s.register_one(s.spec(&name)).await?;
-    give(s, &name, 1).await?;
+    // A network that no other scenario has: one of another cloud's nodes gets no route.
+    give(s, &name, 250).await?;
     let before = s.nodes_api().get(&name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
     anyhow::ensure!(!before.is_empty(), "the kubelet wrote no conditions");
     let ccm = s.start("a", &FLAGS).await?;
@@ -121,7 +122,7 @@ async fn a_condition_rides_with_the_addresses_and_leaves_other_conditions_alone(
 async fn a_comparison_that_changes_nothing_is_silent(s: &Scenario) -> anyhow::Result<()> {
     let name = s.name(0);
     s.register(std::slice::from_ref(&name)).await?;
-    give(s, &name, 1).await?;
+    give(s, &name, 251).await?;
     let ccm = s.start("a", &[FLAGS[0], FLAGS[1], "--route-reconciliation-period=200ms"]).await?;
     s.initialized(std::slice::from_ref(&name), SOON).await?;
     network_ready(s, std::slice::from_ref(&name)).await?;

@@ -160,7 +160,7 @@ impl Users<'_> {
         let name = self.new_name();
         self.s.cloud.put_instance(&name, InstanceSpec::default())?;
         self.s.register_one(self.s.spec(&name)).await?;
-        self.s.give_pod_cidrs(&name, &[format!("10.244.{}.0/24", self.made)]).await?;
+        self.s.add_pod_cidrs(&name, &[format!("10.244.{}.0/24", self.made)]).await?;
         self.nodes.push(name);
         Ok(())
     }

@@ -39,7 +39,7 @@ async fn the_condition_of_a_node_that_is_initialised_comes_alone_and_spoils_no_o
     let ccm = s.start("a", &FLAGS).await?;
     s.register_initialized(std::slice::from_ref(&name)).await?;
     add_condition(s, &name).await?;
-    s.give_pod_cidrs(&name, &networks(1)).await?;
+    s.add_pod_cidrs(&name, &networks(1)).await?;
     s.routed(&[], SOON).await?;
     let writes = s.node_writes("a").await?.into_iter().filter(ccm_e2e::server::Write::succeeded);
     let resources: Vec<_> = writes.map(|write| write.resource).collect();
@@ -88,7 +88,7 @@ async fn routes_follow_the_nodes_and_those_of_others_stay(s: &Scenario) -> anyho
     let foreign = ["10.245.1.0/24", "10.244.0.0/14", "fd00:244::/32"];
     s.register(first).await?;
     for (n, name) in first.iter().enumerate() {
-        s.give_pod_cidrs(name, &networks(n)).await?;
+        s.add_pod_cidrs(name, &networks(n)).await?;
     }
     let mut ccm = s.start("a", &FLAGS).await?;
     s.routed(&foreign, SOON).await?;
@@ -98,7 +98,7 @@ async fn routes_follow_the_nodes_and_those_of_others_stay(s: &Scenario) -> anyho
     // Nodes come and go.
     s.register(late).await?;
     for (n, name) in late.iter().enumerate() {
-        s.give_pod_cidrs(name, &networks(100 + n)).await?;
+        s.add_pod_cidrs(name, &networks(100 + n)).await?;
     }
     for name in &first[..10] {
         s.kubelets.stop_node(name)?;
