@@ -152,13 +152,13 @@ impl<T: Watched> Cache<T> {
 
     /// Takes a complete list as the new state.
     pub(crate) fn replace(&self, listed: Listed<T>) {
-        let Listed { objects: listed, unreadable } = listed;
+        let Listed { objects: listed, unreadable, nameless } = listed;
         let handlers = self.0.handlers.lock();
         let changes = {
             let mut objects = self.0.objects.write();
             let mut changes = Vec::new();
             objects.retain(|key, old| {
-                let stays = listed.contains_key(key) || unreadable.contains(&**key);
+                let stays = nameless || listed.contains_key(key) || unreadable.contains(&**key);
                 if !stays {
                     changes.push(Change::Deleted(old.clone()));
                 }
@@ -210,12 +210,14 @@ pub(crate) struct Listed<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
     /// Keys of what is there, but in a state that could not be read. What the cache has of them stays as it is.
     unreadable: HashSet<String>,
+    /// Whether something is there of which not even the key could be read: it may be anything that seems to be missing.
+    nameless: bool,
 }
 
 impl<T: Watched> Listed<T> {
     /// Makes an empty list.
     pub(crate) fn new() -> Self {
-        Self { objects: HashMap::new(), unreadable: HashSet::new() }
+        Self { objects: HashMap::new(), unreadable: HashSet::new(), nameless: false }
     }
 
     /// Adds an object, or its newer state.
@@ -235,9 +237,12 @@ impl<T: Watched> Listed<T> {
         self.objects.remove(key);
     }
 
-    /// Notes an object that cannot be read.
-    pub(crate) fn unreadable(&mut self, key: String) {
-        self.unreadable.insert(key);
+    /// Notes an object that cannot be read; without a key it may be anything that seems to be missing, so nothing is.
+    pub(crate) fn unreadable(&mut self, key: Option<String>) {
+        match key {
+            Some(key) => drop(self.unreadable.insert(key)),
+            None => self.nameless = true,
+        }
     }
 }
 

@@ -93,6 +93,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         state.due.insert(key.clone(), at);
         state.timer_keys.insert(timer, key);
         state.timers.push(Reverse((at, timer)));
+        state.shrink();
         drop(state);
         self.inner.wake.notify_one();
     }
@@ -183,6 +184,21 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
+    /// Drops outdated timers when most of them are: they would stay until their time, hours from now perhaps.
+    fn shrink(&mut self) {
+        if self.timers.len() <= 2 * self.due.len() + 64 {
+            return;
+        }
+        let (due, keys) = (&self.due, &mut self.timer_keys);
+        self.timers.retain(|Reverse((at, timer))| {
+            let current = keys.get(timer).is_some_and(|key| due.get(key) == Some(at));
+            if !current {
+                keys.remove(timer);
+            }
+            current
+        });
+    }
+
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
         self.dirty.remove(&key);
@@ -259,6 +275,22 @@ mod tests {
         queue.done(&"a");
         queue.done(&"b");
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outdated_timers_do_not_pile_up() {
+        let queue = WorkQueue::new();
+        queue.add_after("first", Duration::from_secs(3000));
+        for _ in 0..1000 {
+            queue.add_after("a", Duration::from_secs(3600));
+            queue.add("a");
+            assert_eq!(queue.get().await, "a");
+            queue.done(&"a");
+        }
+        let state = queue.inner.state.lock();
+        assert!(state.timers.len() <= 70 && state.timer_keys.len() == state.timers.len(), "{}", state.timers.len());
+        drop(state);
+        assert_eq!(queue.get().await, "first");
     }
 
     #[tokio::test(start_paused = true)]

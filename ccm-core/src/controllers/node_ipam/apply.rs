@@ -49,6 +49,8 @@ pub(crate) fn fate(error: &ApiError) -> Fate {
         // Validation refuses a second set of pod CIDRs.
         ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => Fate::Changed,
         ApiErrorKind::Timeout | ApiErrorKind::Unavailable => Fate::Unknown,
+        // An answer that could not be read may have been a success.
+        ApiErrorKind::Other if error.code().is_none() => Fate::Unknown,
         ApiErrorKind::Forbidden
         | ApiErrorKind::Unauthorized
         | ApiErrorKind::Throttled

@@ -106,16 +106,18 @@ impl Shared {
     fn changed(&self, change: &Change<NodeView>) {
         let (name, others) = match change {
             Change::Added(node) => (&node.name, self.with(|ledger| ledger.seen(node))),
-            Change::Updated { old, new } => {
+            Change::Updated { old, new } if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting => {
+                return self.settle(&new.name);
+            }
+            // What it has is taken before it counts as settled: that may be what others wait for to be given blocks.
+            Change::Updated { new, .. } => {
+                let others = self.with(|ledger| ledger.seen(new));
                 self.settle(&new.name);
-                if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting {
-                    return;
-                }
-                (&new.name, self.with(|ledger| ledger.seen(new)))
+                (&new.name, others)
             }
             Change::Deleted(node) => {
-                self.settle(&node.name);
                 self.with(|ledger| ledger.gone(node));
+                self.settle(&node.name);
                 (&node.name, Vec::new())
             }
         };

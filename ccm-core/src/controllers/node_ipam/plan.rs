@@ -327,7 +327,9 @@ impl Ledger {
 
     fn forget(&mut self, name: &str) {
         self.update(name, |entry| *entry = Entry::default());
-        self.nodes.remove(name);
+        if self.nodes.remove(name).is_some() {
+            self.waiting.retain(|waiting| **waiting != *name);
+        }
     }
 
     /// Changes what a node has, is offered or may get, and the pools with it.

@@ -36,34 +36,35 @@ impl Cloud {
         Self { provider, metrics, throttle: Mutex::default(), lanes: Lanes::new(most) }
     }
 
+    /// Returns how many services may be worked on at once.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.open()
+    }
+
     pub(crate) fn balancers(&self) -> Result<&dyn LoadBalancers, CloudError> {
         let missing = || CloudError::new(ErrorKind::NotImplemented, "the cloud provider has no load balancers");
         self.provider.load_balancers().ok_or_else(missing)
     }
 
     pub(crate) async fn ensure(&self, op: Op, want: &LbSpec, depth: Depth) -> Result<LbOutcome, Paused> {
-        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.balancers()?.ensure(&op, want, depth).await) };
         self.outcome("ensure_load_balancer", &op, call).await
     }
 
     pub(crate) async fn update_backends(&self, op: Op, want: &LbSpec) -> Result<LbOutcome, Paused> {
-        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.balancers()?.update_backends(&op, want).await) };
         self.outcome("update_load_balancer_backends", &op, call).await
     }
 
     pub(crate) async fn plan(&self, op: Op, want: &LbSpec) -> Result<Result<Vec<PlannedChange>, CloudError>, Paused> {
-        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { self.balancers()?.plan(&op, want).await };
         self.call("plan_load_balancer", &op, call, |_| None).await
     }
 
     pub(crate) async fn delete(&self, op: Op, lb: &LbRef) -> Result<Result<Progress, CloudError>, Paused> {
-        let _lane = self.lanes.enter().await;
         let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
         let call = async { self.balancers()?.delete(&op, lb).await };
         self.call("delete_load_balancer", &op, call, |_| None).await

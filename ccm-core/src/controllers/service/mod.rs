@@ -166,13 +166,12 @@ impl ServiceController {
 
     /// Works on keys, many at a time, in one task: the work is waiting, not computing.
     async fn work(&self, cancel: &CancellationToken) {
-        let workers = self.config.workers();
         let mut working = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 Some(()) = working.next(), if !working.is_empty() => {}
-                key = self.queue.get(), if working.len() < workers => working.push(self.process(key)),
+                key = self.queue.get(), if working.len() < self.cloud.lanes() => working.push(self.process(key)),
             }
         }
         while working.next().await.is_some() {}

@@ -92,6 +92,7 @@ pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<
         (None, None) => None,
         (Some(_), None) => Some(Urgency::Now),
         (None, Some(new)) => Some(pace(new)),
+        (Some(old), Some(new)) if may_leave(old, new) => Some(Urgency::Now),
         (Some(old), Some(new)) => is_news(old, new).then(|| pace(new)),
     }
 }
@@ -99,6 +100,12 @@ pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<
 /// A node that waits for its initialisation changes once more, and then for good.
 fn pace(node: &NodeView) -> Urgency {
     if node.is_uninitialized() { Urgency::Later } else { Urgency::Soon }
+}
+
+/// Tells whether a change may take the node out of a set that selects by label, or its instance out of any.
+fn may_leave(old: &NodeView, new: &NodeView) -> bool {
+    let loses_label = || old.labels.iter().any(|(key, value)| new.labels.get(key) != Some(value));
+    (old.provider_id.is_some() && old.provider_id != new.provider_id) || (!old.is_uninitialized() && loses_label())
 }
 
 fn is_news(old: &NodeView, new: &NodeView) -> bool {

@@ -38,12 +38,25 @@ struct Entry {
     set: Arc<NodeSet>,
 }
 
-/// Why the cache is not believed.
+/// Why what the cache shows is not acted upon.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Doubt {
     /// The API server could not be asked.
     #[error("nodes could not be read again before most backends are removed")]
     Unread(#[source] ApiError),
+    /// It has a Service that the cache lacks.
+    #[error("the API server has the service that the cache lacks; its load balancer stays until both agree")]
+    StillThere,
+    /// Services vanished all at once that nobody deleted.
+    #[error(
+        "{gone} of {all} services with load balancers are gone and were not deleted, as after a restored backup; their load balancers stay, delete them by hand if they are not needed"
+    )]
+    MostGone {
+        /// Those that are gone.
+        gone: usize,
+        /// All with a balancer.
+        all: usize,
+    },
     /// It was asked a moment ago, in vain.
     #[error("nodes are in doubt: most backends are gone from the cache alone, or the API server could not be asked")]
     Recent,

@@ -15,6 +15,12 @@ use crate::{
     provider::{Backends, Depth, Digest, InvalidInput},
 };
 
+/// How long a write may take to come back through the watch. After that the cache is believed again, whatever its versions
+/// say: etcd may have been restored from a backup.
+const ECHO_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a failed update of backends holds back one with other backends: a node that left must not wait for a back-off
+/// of minutes.
+const BACKENDS_PATIENCE: Duration = Duration::from_secs(30);
 /// Least time between two repairs of what somebody else writes to a Service. Two controllers that both think that it is
 /// theirs must not write by turns as fast as they can.
 const REPAIR_GAP: Duration = Duration::from_secs(30);
@@ -51,8 +57,8 @@ pub(crate) struct Known {
     pub(crate) announced: Option<Subject>,
     /// Whether the end of what was announced is still to be told.
     pub(crate) unfinished: bool,
-    /// The last failure that the user was told: event reason and kind.
-    pub(crate) told: Option<(&'static str, &'static str)>,
+    /// The last failure that the user was told: of what, event reason and kind.
+    pub(crate) told: Option<(Option<Subject>, &'static str, &'static str)>,
     /// Whether the user was told that there is no backend.
     pub(crate) told_empty: bool,
     /// When the user was last told of new backends, or of a balancer.
@@ -63,6 +69,8 @@ pub(crate) struct Known {
     pub(crate) takes: Option<Backends>,
     /// What was last refused, so that it is told once.
     pub(crate) refused: Option<Digest>,
+    /// The Service as it last was valid, and which of its states that is: as it is served until its owner mends it.
+    pub(crate) valid: Option<(Digest, Arc<ServiceView>)>,
 }
 
 /// What the Service is since our last write to it.
@@ -72,6 +80,8 @@ pub(crate) struct Written {
     pub(crate) version: u64,
     /// Whether it carries our finalizer.
     pub(crate) finalizer: bool,
+    /// When it was made.
+    pub(crate) at: Duration,
 }
 
 /// A state that the cloud was brought to.
@@ -99,6 +109,8 @@ pub(crate) enum Subject {
 pub(crate) struct Hold {
     pub(crate) until: Duration,
     pub(crate) subject: Subject,
+    /// Of an update of backends: when it was tried, and with which.
+    pub(crate) backends: Option<(Duration, u64)>,
 }
 
 /// What a Service wants, as the provider and the framework read it.
@@ -106,8 +118,8 @@ pub(crate) struct Hold {
 pub(crate) enum Wish {
     /// Another controller serves it.
     Elsewhere,
-    /// It cannot be served as it is.
-    Refused(Vec<InvalidInput>),
+    /// It cannot be served as it is. `backends`: those of today, for the balancer that it has from before.
+    Refused { mistakes: Vec<InvalidInput>, backends: Option<u64> },
     /// A balancer with this digest and these backends.
     Serve { digest: Digest, backends: u64 },
 }
@@ -135,8 +147,8 @@ pub(crate) enum Step {
     LeaveAlone,
     /// Nothing before then, unless something changes.
     Rest { until: Option<Duration> },
-    /// Tell the user what is wrong, once, and wait for a change.
-    Refuse { mistakes: Vec<InvalidInput>, tell: bool },
+    /// Tell the user what is wrong.
+    Refuse { mistakes: Vec<InvalidInput> },
     /// Bring the cloud to the wished state. `announce`: tell the user that it begins.
     Ensure { depth: Depth, announce: bool },
     /// Bring the backends in line.
@@ -162,7 +174,7 @@ pub(crate) enum Then {
 
 /// Decides about one Service.
 pub(crate) fn decide(facts: Facts<'_>) -> Step {
-    let Facts { service, known, .. } = facts;
+    let Facts { service, known, now, .. } = facts;
     let Some(service) = service else {
         return if known.may_exist { delete(facts, Then::Forget) } else { Step::Forget };
     };
@@ -171,19 +183,33 @@ pub(crate) fn decide(facts: Facts<'_>) -> Step {
     }
     match standing(service, known, facts.fields) {
         Standing::Foreign => Step::LeaveAlone,
-        Standing::Leaving if known.may_exist || has_finalizer(service, known) => delete(facts, Then::Release),
+        Standing::Leaving if known.may_exist || has_finalizer(service, known, now) => delete(facts, Then::Release),
         // Until the cache shows what we wrote, that is what is known.
-        Standing::Leaving if unseen(service, known).is_some() => Step::Rest { until: None },
+        Standing::Leaving if unseen(service, known, now).is_some() => Step::Rest { until: None },
         Standing::Leaving => Step::Forget,
         Standing::Wanted => match facts.wish {
             None => Step::Rest { until: None },
             Some(Wish::Elsewhere) => Step::LeaveAlone,
-            Some(Wish::Refused(mistakes)) => {
-                let tell = known.refused != Some(digest_of(mistakes));
-                Step::Refuse { mistakes: mistakes.clone(), tell }
-            }
+            Some(Wish::Refused { mistakes, backends }) => refused(facts, mistakes, *backends),
             Some(Wish::Serve { digest, backends }) => serve(facts, service, *digest, *backends),
         },
+    }
+}
+
+/// What was served before goes on as it was: its nodes come and go all the same.
+fn refused(facts: Facts<'_>, mistakes: &[InvalidInput], backends: Option<u64>) -> Step {
+    let Facts { known, .. } = facts;
+    if known.refused != Some(digest_of(mistakes)) {
+        return Step::Refuse { mistakes: mistakes.to_vec() };
+    }
+    match (known.applied, backends) {
+        (Some(applied), Some(backends)) if applied.backends != Some(backends) => {
+            match held(facts, Subject::Serve(applied.digest), Some(backends)) {
+                Some(until) => Step::Rest { until: Some(until) },
+                None => Step::UpdateBackends,
+            }
+        }
+        _ => Step::Rest { until: None },
     }
 }
 
@@ -213,7 +239,7 @@ fn standing(service: &ServiceView, known: &Known, fields: &ServiceFields) -> Sta
 }
 
 fn delete(facts: Facts<'_>, then: Then) -> Step {
-    match held(facts, Subject::Delete) {
+    match held(facts, Subject::Delete, None) {
         Some(until) => Step::Rest { until: Some(until) },
         None => Step::Delete { then, announce: facts.known.announced != Some(Subject::Delete) },
     }
@@ -221,13 +247,13 @@ fn delete(facts: Facts<'_>, then: Then) -> Step {
 
 fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64) -> Step {
     let Facts { known, now, .. } = facts;
-    if let Some(until) = held(facts, Subject::Serve(digest)) {
+    if let Some(until) = held(facts, Subject::Serve(digest), Some(backends)) {
         return Step::Rest { until: Some(until) };
     }
     let announce = known.announced != Some(Subject::Serve(digest));
     let Some(applied) = known.applied else {
         // Finished by an earlier process, as it seems: a question is enough if it is true.
-        let finished = has_finalizer(service, known) && !service.status.ingress.is_empty();
+        let finished = has_finalizer(service, known, now) && !service.status.ingress.is_empty();
         return if finished && !known.attempted {
             Step::Compare { drift: false }
         } else {
@@ -240,7 +266,7 @@ fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64)
         Step::UpdateBackends
     } else if applied.verify_at <= now {
         Step::Compare { drift: true }
-    } else if !has_finalizer(service, known) || !shows_published(service, known) {
+    } else if !has_finalizer(service, known, now) || !shows_published(service, known, now) {
         match known.repaired_at.map(|last| last + REPAIR_GAP).filter(|next| *next > now) {
             None => Step::Publish,
             Some(next) => Step::Rest { until: Some(next) },
@@ -250,19 +276,25 @@ fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64)
     }
 }
 
-fn held(facts: Facts<'_>, subject: Subject) -> Option<Duration> {
-    facts.known.hold.filter(|hold| hold.subject == subject && hold.until > facts.now).map(|hold| hold.until)
+/// Returns until when an attempt of this kind, with these backends, has to wait.
+fn held(facts: Facts<'_>, subject: Subject, backends: Option<u64>) -> Option<Duration> {
+    let hold = facts.known.hold.filter(|hold| hold.subject == subject)?;
+    let until = match hold.backends {
+        Some((tried, with)) if Some(with) != backends => hold.until.min(tried + BACKENDS_PATIENCE),
+        _ => hold.until,
+    };
+    Some(until).filter(|until| *until > facts.now)
 }
 
 /// Returns our last write if the cache does not show it yet.
-fn unseen(service: &ServiceView, known: &Known) -> Option<Written> {
+fn unseen(service: &ServiceView, known: &Known, now: Duration) -> Option<Written> {
     let seen = service.resource_version.parse::<u64>().ok()?;
-    known.written.filter(|written| seen < written.version)
+    known.written.filter(|written| seen < written.version && now < written.at + ECHO_PATIENCE)
 }
 
 /// Tells whether the Service carries our finalizer, as far as known.
-pub(crate) fn has_finalizer(service: &ServiceView, known: &Known) -> bool {
-    unseen(service, known).map_or_else(|| carries_finalizer(service), |written| written.finalizer)
+pub(crate) fn has_finalizer(service: &ServiceView, known: &Known, now: Duration) -> bool {
+    unseen(service, known, now).map_or_else(|| carries_finalizer(service), |written| written.finalizer)
 }
 
 /// Tells whether the observed Service carries our finalizer.
@@ -270,9 +302,9 @@ pub(crate) fn carries_finalizer(service: &ServiceView) -> bool {
     service.finalizers.iter().any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
 }
 
-fn shows_published(service: &ServiceView, known: &Known) -> bool {
+fn shows_published(service: &ServiceView, known: &Known, now: Duration) -> bool {
     let is = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) == value;
-    unseen(service, known).is_some()
+    unseen(service, known, now).is_some()
         || (known.published.as_ref().is_none_or(|published| same_status(&service.status, published))
             && known.annotations.iter().all(|(key, value)| is(key, value.as_deref())))
 }

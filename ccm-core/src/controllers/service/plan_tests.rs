@@ -59,7 +59,7 @@ fn served() -> Known {
 }
 
 fn held(subject: Subject, known: Known) -> Known {
-    Known { hold: Some(Hold { until: secs(300), subject }), ..known }
+    Known { hold: Some(Hold { until: secs(300), subject, backends: None }), ..known }
 }
 
 const fn wish(digest: Digest, backends: u64) -> Wish {
@@ -132,7 +132,7 @@ fn what_somebody_changed_on_the_service_is_written_again() {
 
 #[test]
 fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
-    let written = Some(Written { version: 11, finalizer: true });
+    let written = Some(Written { version: 11, finalizer: true, at: secs(90) });
     let before = service();
     assert_eq!(step(&before, &Known { written, ..served() }, &WISH), RESTS);
     let after = ServiceView { resource_version: "11".into(), ..service() };
@@ -143,7 +143,7 @@ fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
 fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
     let delete = Step::Delete { then: Then::Release, announce: true };
     let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
-    let gone_service = Known { written: Some(Written { version: 11, finalizer: false }), ..fresh() };
+    let gone_service = Known { written: Some(Written { version: 11, finalizer: false, at: secs(90) }), ..fresh() };
     let foreign = Known { foreign: true, ..fresh() };
     for (name, service, known, expected) in [
         ("no finalizer", cluster_ip(service()), fresh(), Step::Forget),
@@ -202,18 +202,62 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
 
 #[test]
 fn a_mistake_is_told_once_and_a_new_one_again() {
-    let mistake = |message: &str| Wish::Refused(vec![InvalidInput::new("spec.ports", message)]);
+    let mistake =
+        |message: &str| Wish::Refused { mistakes: vec![InvalidInput::new("spec.ports", message)], backends: None };
     let tells = |known: &Known, wish: &Wish| match step(&service(), known, wish) {
-        Step::Refuse { tell, .. } => tell,
+        Step::Refuse { .. } => true,
+        Step::Rest { until: None } => false,
         other => panic!("{other:?}"),
     };
-    let Wish::Refused(mistakes) = mistake("a") else { unreachable!() };
+    let Wish::Refused { mistakes, .. } = mistake("a") else { unreachable!() };
     let told = Known { refused: Some(digest_of(&mistakes)), ..fresh() };
     assert!(tells(&fresh(), &mistake("a")));
     assert!(!tells(&told, &mistake("a")));
     assert!(tells(&told, &mistake("b")));
     assert_eq!(step(&service(), &told, &WISH), ensure(Depth::Verify, true), "mended");
     assert_eq!(step(&service(), &fresh(), &Wish::Elsewhere), Step::LeaveAlone);
+}
+
+#[test]
+fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
+    let mistakes = vec![InvalidInput::new("spec.ports", "a")];
+    let refused = |backends| Wish::Refused { mistakes: mistakes.clone(), backends: Some(backends) };
+    let applied = |backends| Some(Applied { digest: Digest(1), backends: Some(backends), verify_at: secs(9000) });
+    let known = Known { refused: Some(digest_of(&mistakes)), applied: applied(7), ..fresh() };
+    assert_eq!(step(&service(), &known, &refused(7)), Step::Rest { until: None });
+    assert_eq!(step(&service(), &known, &refused(8)), Step::UpdateBackends);
+    let untold = Known { refused: None, ..known.clone() };
+    assert!(matches!(step(&service(), &untold, &refused(8)), Step::Refuse { .. }), "it is told first");
+    let never = Known { applied: None, ..known };
+    assert_eq!(step(&service(), &never, &refused(8)), Step::Rest { until: None });
+}
+
+#[test]
+fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
+    let applied = Some(Applied { digest: Digest(1), backends: None, verify_at: secs(9000) });
+    let hold = |backends| Hold { until: secs(400), subject: Subject::Serve(Digest(1)), backends };
+    let decided = |now, hold| {
+        let known = Known { uid: "u".into(), may_exist: true, applied, hold: Some(hold), ..fresh() };
+        let wish = Wish::Serve { digest: Digest(1), backends: 8 };
+        let service = service();
+        let known = Known { uid: service.uid.clone(), ..known };
+        let fields = ServiceFields::default();
+        decide(Facts { service: Some(&service), known: &known, fields: &fields, wish: Some(&wish), now: secs(now) })
+    };
+    let same = hold(Some((secs(100), 8)));
+    assert_eq!(decided(131, same), Step::Rest { until: Some(secs(400)) });
+    let other = hold(Some((secs(100), 7)));
+    assert_eq!(decided(129, other), Step::Rest { until: Some(secs(130)) });
+    assert_eq!(decided(130, other), Step::UpdateBackends);
+    assert_eq!(decided(130, hold(None)), Step::Rest { until: Some(secs(400)) }, "an ensure waits");
+}
+
+#[test]
+fn a_write_that_never_comes_back_is_not_believed_for_ever() {
+    let written = Some(Written { version: u64::MAX, finalizer: true, at: secs(10) });
+    let known = Known { written, ..fresh() };
+    assert!(has_finalizer(&service(), &known, secs(69)));
+    assert!(!has_finalizer(&service(), &known, secs(70)), "etcd may have been restored");
 }
 
 #[test]
@@ -291,10 +335,10 @@ prop_compose! {
                 backends,
                 verify_at: secs(verify_at),
             }),
-            hold: hold.map(|(until, subject)| Hold { until: secs(until), subject }),
+            hold: hold.map(|(until, subject)| Hold { until: secs(until), subject, backends: None }),
             announced,
             published: published.then(|| status("1.2.3.4")),
-            written: written.map(|(version, finalizer)| Written { version, finalizer }),
+            written: written.map(|(version, finalizer)| Written { version, finalizer, at: secs(90) }),
             ..fresh()
         }
     }
@@ -310,7 +354,8 @@ fn done(step: &Step, service: &mut Option<ServiceView>, known: &Known, now: Dura
         service.resource_version = "20".into();
         *service =
             ServiceView { status: wished.clone(), ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone()) };
-        (known.published, known.written) = (Some(wished.clone()), Some(Written { version: 20, finalizer: true }));
+        (known.published, known.written) =
+            (Some(wished.clone()), Some(Written { version: 20, finalizer: true, at: secs(90) }));
     };
     match step {
         Step::Forget | Step::LeaveAlone | Step::Rest { .. } => {}
@@ -335,7 +380,7 @@ fn done(step: &Step, service: &mut Option<ServiceView>, known: &Known, now: Dura
                 let service = service.as_mut().unwrap();
                 service.resource_version = "20".into();
                 *service = ServiceView { status: LbStatus::default(), ..carrying(&["x"], service.clone()) };
-                known = Known { written: Some(Written { version: 20, finalizer: false }), ..fresh() };
+                known = Known { written: Some(Written { version: 20, finalizer: false, at: secs(90) }), ..fresh() };
                 known.uid = service.uid.clone();
             }
         },
@@ -381,7 +426,7 @@ proptest! {
     ) {
         let without = Known { hold: None, ..known };
         let deletes = matches!(at(secs(100), service.as_ref(), &without, &WISH), Step::Delete { .. });
-        let hold = Some(Hold { until: secs(until), subject: Subject::Serve(Digest(digest)) });
+        let hold = Some(Hold { until: secs(until), subject: Subject::Serve(Digest(digest)), backends: None });
         let held = Known { hold, ..without };
         prop_assert_eq!(matches!(at(secs(100), service.as_ref(), &held, &WISH), Step::Delete { .. }), deletes);
     }

@@ -79,6 +79,8 @@ impl Trouble {
     pub(crate) fn delay(&self, failures: u32) -> Duration {
         match self {
             Self::Paused(pause) => *pause,
+            // A person has to look at it.
+            Self::Doubt(Doubt::MostGone { .. }) => BACKOFF.cap,
             Self::Doubt(_) => DOUBT_PAUSE,
             Self::Stopping => BACKOFF.delay(1),
             Self::Cloud { error, .. } => error.retry_after().unwrap_or_else(|| match error.kind() {

@@ -48,12 +48,23 @@ fn a_list_gives_the_differences() {
 }
 
 #[test]
+fn nothing_is_gone_from_a_list_with_an_object_that_has_not_even_a_name() {
+    let (cache, log) = recorded();
+    cache.replace(listed([node("a", "1", "1"), node("b", "1", "2")]));
+    let mut list = listed([node("b", "1", "3")]);
+    list.unreadable(None);
+    cache.replace(list);
+    assert!(cache.get("a").is_some(), "it may be the one that cannot be read");
+    assert_eq!(log.lock().last().map(String::as_str), Some("~b/1@3"));
+}
+
+#[test]
 fn unreadable_objects_are_neither_gone_nor_new() {
     let (cache, log) = recorded();
     cache.replace(listed([node("a", "1", "1")]));
     let mut list = Listed::new();
-    list.unreadable("a".to_owned());
-    list.unreadable("b".to_owned());
+    list.unreadable(Some("a".to_owned()));
+    list.unreadable(Some("b".to_owned()));
     cache.replace(list);
     assert_eq!(cache.get("a").map(|n| n.resource_version.to_string()).as_deref(), Some("1"));
     assert_eq!(log.lock().len(), 1);
@@ -143,11 +154,11 @@ fn the_last_word_in_a_list_counts() {
     let mut list = Listed::new();
     list.apply(service("a", "1", "2", true));
     list.apply(service("a", "1", "3", false));
-    list.unreadable("shop/b".to_owned());
+    list.unreadable(Some("shop/b".to_owned()));
     list.apply(service("b", "1", "4", false));
-    list.unreadable("shop/c".to_owned());
+    list.unreadable(Some("shop/c".to_owned()));
     list.remove("shop/c");
-    list.unreadable("shop/d".to_owned());
+    list.unreadable(Some("shop/d".to_owned()));
     list.apply(service("d", "1", "5", true));
     cache.replace(list);
     let mut seen = log.lock().clone();

@@ -108,9 +108,7 @@ impl<T: Watched> Reflector<T> {
 
     fn note(&self, malformed: Malformed, listed: &mut Listed<T>) {
         self.unreadable(&malformed);
-        if let Some(key) = malformed.key {
-            listed.unreadable(key);
-        }
+        listed.unreadable(malformed.key);
     }
 
     /// Puts a complete list into the cache, unless it is older than what the cache has had.

@@ -136,7 +136,13 @@ impl World {
 
     /// Waits until each of these Services has an address.
     pub(crate) async fn until_served(&self, names: &[impl AsRef<str>], limit: Duration) -> Duration {
-        let all = || names.iter().all(|name| !self.ingress(name.as_ref()).is_empty());
+        let mut left: Vec<&str> = names.iter().map(AsRef::as_ref).rev().collect();
+        let all = || {
+            while left.last().is_some_and(|name| !self.ingress(name).is_empty()) {
+                left.pop();
+            }
+            left.is_empty()
+        };
         self.until("services have addresses", limit, all).await
     }
 
@@ -144,6 +150,11 @@ impl World {
     pub(crate) fn balancers(&self, service: &str) -> Vec<LoadBalancer> {
         let key = format!("default/{service}");
         self.cloud.load_balancers().into_iter().filter(|balancer| balancer.service == key).collect()
+    }
+
+    /// Whether each balancer of the cloud has so many nodes.
+    pub(crate) fn all_have(&self, nodes: usize) -> bool {
+        self.cloud.load_balancers().iter().all(|balancer| balancer.nodes.len() == nodes)
     }
 
     /// Nodes behind the one balancer of a Service.

@@ -279,8 +279,7 @@ async fn an_outage_of_half_an_hour_costs_few_calls_and_is_made_up_for() {
     assert!(ccm.is_running());
     assert_eq!(warnings(&world).len(), 20);
     provider.answer_well();
-    let all = || names.iter().all(|name| world.nodes_behind(name).len() == 9);
-    world.until("every balancer has today's nodes", secs(340), all).await;
+    world.until("every balancer has today's nodes", secs(340), || world.all_have(9)).await;
     assert!(provider.take_calls().len() <= 40);
 }
 

@@ -294,8 +294,7 @@ async fn nodes_that_changed_while_nobody_looked_cost_one_write_for_each_balancer
     world.delete_node("n0").await;
     let calls = world.cloud.calls();
     let _ccm = world.start(&SERVICE);
-    let all = || names.iter().all(|name| world.nodes_behind(name).len() == 19);
-    world.until("every balancer has today's nodes", secs(60), all).await;
+    world.until("every balancer has today's nodes", secs(60), || world.all_have(19)).await;
     world.settle().await;
     let since = world.cloud.calls().since(&calls);
     assert_eq!((since.update_load_balancer, since.writes()), (200, 200), "{since}");

@@ -4,6 +4,7 @@ use super::{
     super::{
         ServiceController,
         metrics::{Outcome, Work},
+        nodes::Doubt,
         plan::{Known, Subject, Then, Written},
         trouble::{Doing, Trouble},
         writes,
@@ -12,10 +13,16 @@ use super::{
 };
 use crate::provider::{ErrorKind, EventKind, LbRef, Progress};
 
+/// So many Services that vanish without having been deleted, and more than half of all, are not believed to be gone.
+const MANY: usize = 3;
+
 impl ServiceController {
     /// Deletes the balancer. The finalizer goes last.
     pub(super) async fn delete(&self, look: &mut Look, then: Then, announce: bool) -> Result<Next, Trouble> {
         (look.work, look.subject) = (Work::Delete, Some(Subject::Delete));
+        if then == Then::Forget {
+            self.confirm_gone(look).await?;
+        }
         let lb = self.reference(look, then);
         if announce {
             self.tell(look, EventKind::Normal, "DeletingLoadBalancer", "Deleting load balancer");
@@ -44,7 +51,7 @@ impl ServiceController {
                 .map_err(|error| Trouble::api(Doing::RemoveFinalizer, error))?;
             // Gone already: nothing that the cache still shows of it is true.
             let version = version.map_or(u64::MAX, |version| version.parse().unwrap_or(0));
-            written = Some(Written { version, finalizer: false });
+            written = Some(Written { version, finalizer: false, at: self.now() });
         }
         tracing::info!(service = %look.key, "load balancer deleted");
         self.tell(look, EventKind::Normal, "DeletedLoadBalancer", "Deleted load balancer");
@@ -56,6 +63,31 @@ impl ServiceController {
         }
         // What came meanwhile, a balancer wanted again for instance, is looked at now.
         Ok(if then == Then::LookAgain { Next::Again } else { REST })
+    }
+
+    /// Makes sure that a Service whose balancer is to be deleted is gone.
+    ///
+    /// The finalizer keeps a Service until its balancer is deleted, so that one vanishes with its balancer is rare: its
+    /// finalizer was taken off by hand, or the cache or etcd went back in time. The last must not cost all balancers.
+    async fn confirm_gone(&self, look: &Look) -> Result<(), Trouble> {
+        let (all, gone) = {
+            let known = self.known.lock();
+            let served = known.iter().filter(|(_, known)| known.may_exist);
+            let gone = served.clone().filter(|(key, _)| self.services.get(key).is_none());
+            (served.count(), gone.count())
+        };
+        if gone >= MANY && gone * 2 > all {
+            return Err(Trouble::Doubt(Doubt::MostGone { gone, all }));
+        }
+        let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
+        match self.cx.api.get_service(namespace, name, &self.fields).await {
+            Ok(fresh) if fresh.uid == look.known.uid && fresh.is_load_balancer => {
+                Err(Trouble::Doubt(Doubt::StillThere))
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(Trouble::api(Doing::Delete { gone: true }, error)),
+        }
     }
 
     /// Names what is to be deleted: the Service as it is, or as it was when it last was of the right type.

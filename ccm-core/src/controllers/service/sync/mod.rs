@@ -13,13 +13,14 @@ use super::{
     cloud::Paused,
     metrics::{Outcome, Work},
     node_set::endpoints_fingerprint,
-    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, decide},
+    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, carries_finalizer, decide},
     trouble::{Doing, Trouble, names},
 };
 use crate::{
     k8s::ServiceView,
     provider::{
-        BackendSet, Backends, Claim, Depth, Digest, ErrorKind, EventKind, LbOutcome, LbSpec, Op, Progress, SourceRanges,
+        BackendSet, Backends, Claim, CloudError, Depth, Digest, ErrorKind, EventKind, InvalidInput, LbOutcome, LbSpec,
+        Op, Progress, SourceRanges,
     },
     runtime::events::ObjectRef,
 };
@@ -46,6 +47,8 @@ struct Look {
     known: Known,
     /// What is attempted, for the back-off.
     subject: Option<Subject>,
+    /// The backends with which.
+    fingerprint: Option<u64>,
     work: Work,
 }
 
@@ -61,7 +64,7 @@ impl ServiceController {
     /// Looks at one Service and does what is to be done; returns what is known of it now.
     pub(super) async fn sync(&self, key: &Arc<str>, known: Known) -> (Known, Next) {
         let service = self.services.get(key);
-        let mut look = Look { key: key.clone(), service, known, subject: None, work: Work::Ensure };
+        let mut look = Look { key: key.clone(), service, known, subject: None, fingerprint: None, work: Work::Ensure };
         let next = match self.look(&mut look).await {
             Ok(next) => next,
             Err(trouble) => self.fail(&mut look, &trouble),
@@ -96,10 +99,11 @@ impl ServiceController {
                 Ok(REST)
             }
             (Step::Rest { until }, _) => {
-                let held = look.known.hold.is_some_and(|hold| Some(hold.until) == until);
+                // Failures count on as long as what failed is held back.
+                let held = look.known.hold.is_some_and(|hold| hold.until > self.now());
                 Ok(Next::Rest { until, settled: !held })
             }
-            (Step::Refuse { mistakes, tell }, _) => Ok(self.refuse(look, &mistakes, tell)),
+            (Step::Refuse { mistakes }, _) => Ok(self.refuse(look, &mistakes)),
             (Step::Delete { then, announce }, _) => self.delete(look, then, announce).await,
             (Step::Ensure { depth, announce }, Some(wanted)) => self.ensure(look, &wanted, depth, announce).await,
             (Step::UpdateBackends, Some(wanted)) => self.update_backends(look, &wanted).await,
@@ -126,17 +130,56 @@ impl ServiceController {
         let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::Ensure, error))?;
         let claim = balancers.interpret(&service);
         self.remark(look, &service, balancers.remarks(&service));
-        let (takes, digest) = match claim {
+        // The finalizer is written before the first call, by whichever process.
+        look.known.may_exist |= claim != Claim::Elsewhere && carries_finalizer(&service);
+        let (backends, digest) = match claim {
             Claim::Elsewhere => return Ok((Some(Wish::Elsewhere), None)),
-            Claim::Refused(mistakes) => return Ok((Some(Wish::Refused(mistakes)), None)),
+            Claim::Refused(mistakes) => return self.refused(look, mistakes).await,
             Claim::Ours { backends, digest } => (backends, digest),
         };
         let mistakes = balancers.supports().refuse(&service);
-        let sources = match SourceRanges::of(&service) {
-            Ok(sources) if mistakes.is_empty() => sources,
-            _ => return Ok((Some(Wish::Refused(mistakes)), None)),
+        if !mistakes.is_empty() {
+            return self.refused(look, mistakes).await;
+        }
+        look.known.refused = None;
+        let wanted = self.wanted(look, service, backends, digest).await?;
+        let wish = Wish::Serve { digest, backends: wanted.fingerprint };
+        Ok((Some(wish), Some(wanted)))
+    }
+
+    /// Of a Service that cannot be served as it is: what it has from when it could.
+    async fn refused(
+        &self,
+        look: &mut Look,
+        mistakes: Vec<InvalidInput>,
+    ) -> Result<(Option<Wish>, Option<Wanted>), Trouble> {
+        let valid = look
+            .known
+            .valid
+            .clone()
+            .filter(|(digest, _)| look.known.applied.is_some_and(|applied| applied.digest == *digest));
+        let wanted = match (valid, look.known.takes.clone()) {
+            (Some((digest, service)), Some(takes)) => Some(self.wanted(look, service, takes, digest).await?),
+            _ => None,
         };
-        (look.subject, look.known.refused) = (Some(Subject::Serve(digest)), None);
+        let backends = wanted.as_ref().map(|wanted| wanted.fingerprint);
+        Ok((Some(Wish::Refused { mistakes, backends }), wanted))
+    }
+
+    /// Describes what is to be served.
+    async fn wanted(
+        &self,
+        look: &mut Look,
+        service: Arc<ServiceView>,
+        takes: Backends,
+        digest: Digest,
+    ) -> Result<Wanted, Trouble> {
+        look.subject = Some(Subject::Serve(digest));
+        let invalid = |mistakes: Vec<InvalidInput>| {
+            let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+            Trouble::cloud(Doing::Ensure, CloudError::invalid_input(list.join("; ")))
+        };
+        let sources = SourceRanges::of(&service).map_err(invalid)?;
         let (backends, fingerprint) = match &takes {
             Backends::Nodes(requirements) => {
                 let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
@@ -148,11 +191,10 @@ impl ServiceController {
                 (BackendSet::Endpoints(slices), fingerprint)
             }
         };
-        look.known.takes = Some(takes);
+        (look.known.takes, look.fingerprint) = (Some(takes), Some(fingerprint));
         let cluster = Arc::from(self.op.cluster_name());
         let spec = LbSpec { cluster, service: service.clone(), sources, backends };
-        let wish = Wish::Serve { digest, backends: fingerprint };
-        Ok((Some(wish), Some(Wanted { service, digest, fingerprint, spec })))
+        Ok(Wanted { service, digest, fingerprint, spec })
     }
 
     async fn ensure(&self, look: &mut Look, wanted: &Wanted, depth: Depth, announce: bool) -> Result<Next, Trouble> {
@@ -247,7 +289,8 @@ impl ServiceController {
             look.known.published = Some(status.clone());
         }
         look.known.annotations.extend(annotations.clone());
-        let published = self.publish(look, &wanted.service, status.as_ref(), &annotations).await;
+        let service = look.service.clone().unwrap_or_else(|| wanted.service.clone());
+        let published = self.publish(look, &service, status.as_ref(), &annotations).await;
         match result {
             Ok(Progress::Done) => published?,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(REST)),
@@ -272,6 +315,7 @@ impl ServiceController {
             _ => now + self.config.verify_period.mul_f64(rand::random_range(0.75..1.25)),
         };
         look.known.applied = Some(Applied { digest: wanted.digest, backends: Some(wanted.fingerprint), verify_at });
+        look.known.valid = Some((wanted.digest, wanted.service.clone()));
         (look.known.hold, look.known.pending_since, look.known.told) = (None, None, None);
         Next::Rest { until: Some(verify_at), settled: true }
     }
@@ -280,7 +324,7 @@ impl ServiceController {
         let now = self.now();
         look.known.pending_since.get_or_insert(now);
         let until = now + after.clamp(*PENDING.start(), *PENDING.end());
-        look.known.hold = look.subject.map(|subject| Hold { until, subject });
+        look.hold(now, until);
         self.metrics.count(look.work, Outcome::Pending);
         Next::Rest { until: Some(until), settled: true }
     }
@@ -296,6 +340,12 @@ impl ServiceController {
 }
 
 impl Look {
+    /// Holds back the same attempt until then.
+    fn hold(&mut self, now: Duration, until: Duration) {
+        let backends = self.fingerprint.filter(|_| self.work == Work::UpdateBackends).map(|with| (now, with));
+        self.known.hold = self.subject.map(|subject| Hold { until, subject, backends });
+    }
+
     /// Refers to the Service that the work is about, which may be gone.
     fn object(&self) -> Option<ObjectRef> {
         let (namespace, name) = self.key.split_once('/')?;

@@ -37,12 +37,12 @@ impl ServiceController {
 
     /// Adds the finalizer where it is missing; `false` when there is no such Service any more.
     pub(super) async fn add_finalizer(&self, look: &mut Look, service: &ServiceView) -> Result<bool, Trouble> {
-        if has_finalizer(service, &look.known) {
+        if has_finalizer(service, &look.known, self.now()) {
             return Ok(true);
         }
         match writes::add_finalizer(&self.cx.api, service).await {
             Ok(version) => {
-                look.known.written = version.parse().ok().map(|version| Written { version, finalizer: true });
+                look.known.written = self.written(&version);
                 Ok(true)
             }
             Err(error) if self.explains(&error, service).await => Ok(false),
@@ -72,12 +72,17 @@ impl ServiceController {
         let Some(patch) = writes::publication(service, status, annotations) else { return Ok(()) };
         match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
             Ok(patched) => {
-                let version = patched.resource_version.parse().ok();
-                look.known.written = version.map(|version| Written { version, finalizer: true });
+                look.known.written = self.written(&patched.resource_version);
                 Ok(())
             }
             Err(error) if self.explains(&error, service).await => Ok(()),
             Err(error) => Err(Trouble::api(Doing::Publish, error)),
         }
+    }
+
+    /// Remembers a write until the cache shows it.
+    fn written(&self, version: &str) -> Option<Written> {
+        let version = version.parse().ok()?;
+        Some(Written { version, finalizer: true, at: self.now() })
     }
 }

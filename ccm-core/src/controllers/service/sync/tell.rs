@@ -6,7 +6,7 @@ use super::{
     super::{
         ServiceController,
         metrics::{Outcome, Work},
-        plan::{Hold, digest_of},
+        plan::digest_of,
         trouble::{Doing, Trouble},
     },
     Look, Next, REST, Wanted, object,
@@ -33,23 +33,25 @@ impl ServiceController {
         look.known.remarked = seen;
     }
 
-    pub(super) fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput], tell: bool) -> Next {
+    pub(super) fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput]) -> Next {
         look.known.refused = Some(digest_of(mistakes));
-        if let (true, Some(service)) = (tell, &look.service) {
+        if let Some(service) = &look.service {
             let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
             let note = format!("Error syncing load balancer: failed to ensure load balancer: {}", list.join("; "));
             tracing::warn!(service = %look.key, error = note, "service refused");
             self.metrics.count(Work::Refuse, Outcome::Done);
             self.cx.events.event(&object(service), EventKind::Warning, "SyncLoadBalancerFailed", &note);
         }
-        REST
+        // What it has from before may need other backends.
+        if look.known.applied.is_some() { Next::Again } else { REST }
     }
 
     /// Draws the consequences of a failure: when to try again, and whom to tell.
     pub(super) fn fail(&self, look: &mut Look, trouble: &Trouble) -> Next {
         let failures = if trouble.is_failure() { self.queue.failed(&look.key) } else { 1 };
-        let until = self.now() + trouble.delay(failures);
-        look.known.hold = look.subject.map(|subject| Hold { until, subject });
+        let now = self.now();
+        let until = now + trouble.delay(failures);
+        look.hold(now, until);
         if trouble.is_failure() {
             self.metrics.count(look.work, Outcome::Failed);
         }
@@ -57,9 +59,9 @@ impl ServiceController {
             tracing::warn!(service = %look.key, error, failures, work = ?look.work, "service not synced");
         }
         if let Some((reason, kind, note)) = trouble.event()
-            && look.known.told != Some((reason, kind))
+            && look.known.told != Some((look.subject, reason, kind))
         {
-            look.known.told = Some((reason, kind));
+            look.known.told = Some((look.subject, reason, kind));
             self.tell(look, EventKind::Warning, reason, &note);
         }
         Next::Rest { until: Some(until), settled: false }
