@@ -116,7 +116,7 @@ impl Config {
             node: NodeConfig::blank(),
             node_lifecycle: NodeLifecycleConfig::blank(),
             route: RouteConfig::default(),
-            service: ServiceConfig { concurrent_syncs: NonZeroUsize::MIN },
+            service: ServiceConfig { concurrent_syncs: NonZeroUsize::MIN, verify_period: Duration::ZERO },
             node_ipam: NodeIpamConfig::default(),
             serving: ServingConfig::blank(),
             authentication: AuthenticationConfig::default(),
@@ -286,6 +286,8 @@ pub struct RouteConfig {
 pub struct ServiceConfig {
     /// Services handled at the same time. `1` is upstream's default; the controller reads it as no wish of the operator.
     pub concurrent_syncs: NonZeroUsize,
+    /// Period of the comparison of each load balancer with the cloud.
+    pub verify_period: Duration,
 }
 
 /// The node-IPAM controller.

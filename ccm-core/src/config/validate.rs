@@ -101,6 +101,7 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
         ("node-monitor-period", config.node_lifecycle.monitor_period),
         ("node-status-update-frequency", config.node.status_update_frequency),
         ("route-reconciliation-period", config.route.reconciliation_period),
+        ("load-balancer-verify-period", config.service.verify_period),
     ] {
         if period.is_zero() {
             errors.push(rejected(flag, &duration::format(period), "must be greater than zero"));

@@ -76,7 +76,9 @@ pub trait LoadBalancers: Send + Sync {
         Vec::new()
     }
 
-    /// Says what [`ensure`](Self::ensure) would change, without changing anything (dry run, shadow mode).
+    /// Says what [`ensure`](Self::ensure) would change, without changing anything: in the cloud, and in the status and
+    /// annotations of the Service. Asked after a restart and once per period about balancers that should be in line, and
+    /// for a dry run. An empty answer means that `ensure` is not called.
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError>;
 }
 

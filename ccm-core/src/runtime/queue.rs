@@ -190,8 +190,9 @@ impl<K: Clone + Eq + Hash> State<K> {
             return;
         }
         let (due, keys) = (&self.due, &mut self.timer_keys);
+        let mut kept = HashSet::new();
         self.timers.retain(|Reverse((at, timer))| {
-            let current = keys.get(timer).is_some_and(|key| due.get(key) == Some(at));
+            let current = keys.get(timer).is_some_and(|key| due.get(key) == Some(at) && kept.insert(key.clone()));
             if !current {
                 keys.remove(timer);
             }
@@ -287,9 +288,10 @@ mod tests {
             assert_eq!(queue.get().await, "a");
             queue.done(&"a");
         }
-        let state = queue.inner.state.lock();
-        assert!(state.timers.len() <= 70 && state.timer_keys.len() == state.timers.len(), "{}", state.timers.len());
-        drop(state);
+        {
+            let state = queue.inner.state.lock();
+            assert!(state.timers.len() <= 70 && state.timer_keys.len() == state.timers.len(), "{}", state.timers.len());
+        }
         assert_eq!(queue.get().await, "first");
     }
 

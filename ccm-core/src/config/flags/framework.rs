@@ -231,6 +231,13 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         "1",
         "Services handled at the same time; 1 stands for no wish, which is 8.",
     ),
+    Flag::new(
+        "load-balancer-verify-period",
+        ServiceLb,
+        Duration(|c| &mut c.service.verify_period),
+        "1h0m0s",
+        "Period of the comparison of each load balancer with the cloud, give or take a quarter; what differs is repaired.",
+    ),
     node_ipam(
         "service-cluster-ip-range",
         Text(|c| &mut c.raw.service_cluster_ip_range),

@@ -119,7 +119,11 @@ impl NetworkReady {
     /// Looks at a node on behalf of the route controller.
     pub(crate) fn look(&self, node: &NodeView) -> Look {
         let mut table = self.table.lock();
-        let Some(entry) = entry_of(&mut table, node) else { return Look::Nothing };
+        let Some(entry) = unsettled(&mut table, node) else { return Look::Nothing };
+        let wait = entry.echo_patience(node);
+        if !wait.is_zero() {
+            return Look::Later(wait);
+        }
         if entry.busy {
             return Look::Later(BUSY_PAUSE);
         }
@@ -134,7 +138,9 @@ impl NetworkReady {
     /// good news ride: whether routes are missing is decided anew at each pass.
     pub(crate) fn ride(&self, node: &NodeView) -> Option<Writing> {
         let mut table = self.table.lock();
-        let entry = entry_of(&mut table, node).filter(|entry| !entry.busy && entry.network == Network::Ready)?;
+        let is_free =
+            |entry: &&mut Entry| !entry.busy && entry.network == Network::Ready && entry.echo_patience(node).is_zero();
+        let entry = unsettled(&mut table, node).filter(is_free)?;
         Some(self.begin(entry, node))
     }
 
@@ -158,13 +164,20 @@ impl NetworkReady {
     }
 }
 
-/// Returns the entry of a node whose condition has to be written.
-fn entry_of<'a>(table: &'a mut HashMap<Arc<str>, Entry>, node: &NodeView) -> Option<&'a mut Entry> {
+/// Returns the entry of a node that does not show what was decided.
+fn unsettled<'a>(table: &'a mut HashMap<Arc<str>, Entry>, node: &NodeView) -> Option<&'a mut Entry> {
     let have = node.network_unavailable.as_ref();
-    let entry = table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && !entry.network.is_shown_by(have))?;
-    let is_on_its_way =
-        entry.written.as_ref().is_some_and(|w| w.over.as_ref() == have && w.at.elapsed() < ECHO_PATIENCE);
-    (!is_on_its_way).then_some(entry)
+    table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && !entry.network.is_shown_by(have))
+}
+
+impl Entry {
+    /// Returns how long the watch may still take to bring our own write. Somebody who puts back just what was there before
+    /// is noticed after that.
+    fn echo_patience(&self, node: &NodeView) -> Duration {
+        let is_before = |written: &&Written| written.over.as_ref() == node.network_unavailable.as_ref();
+        let written = self.written.as_ref().filter(is_before);
+        written.map_or(Duration::ZERO, |written| ECHO_PATIENCE.saturating_sub(written.at.elapsed()))
+    }
 }
 
 impl Writing {

@@ -38,15 +38,15 @@ impl RouteController {
     }
 
     /// The routes of the cloud.
-    pub(super) async fn list_routes(&self) -> Result<Vec<Route>, CloudError> {
+    pub(super) async fn list_routes(&self, nodes: &Nodes) -> Result<Vec<Route>, CloudError> {
         let Some(routes) = self.cx.provider.routes() else {
             return Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
         };
-        let nodes = self.nodes().ours;
+        let nodes = &nodes.ours;
         let started = Instant::now();
         let generation = self.throttle.lock().generation();
         let op = self.op.clone().with_deadline(started + CALL_TIMEOUT);
-        let result = op.run(routes.list(&op, &nodes)).await.map_err(|error| doubt(&op, error));
+        let result = op.run(routes.list(&op, nodes)).await.map_err(|error| doubt(&op, error));
         let error = result.as_ref().err();
         self.throttle.lock().note(generation, error.filter(|error| error.kind() == ErrorKind::Throttled));
         self.cloud.observe_batch("list_routes", nodes.len(), started.elapsed(), error);

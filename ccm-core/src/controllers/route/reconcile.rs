@@ -130,14 +130,18 @@ impl RouteController {
     }
 
     async fn reconcile(&self, state: &mut State) -> Result<Sync, SyncError> {
-        let routes = self.list_routes().await.map_err(SyncError::Routes)?;
+        let routes = self.list_routes(&self.nodes()).await.map_err(SyncError::Routes)?;
         // Looked at after the routes: what was created since they were listed is created again, which does no harm, and what
         // belongs to a node that is new is not deleted.
         let mut plan = self.plan(&self.nodes(), &routes, &state.failures);
         let mut nodes_unread = None;
         if plan.is_drastic() {
             match self.fresh_nodes().await {
-                Ok(nodes) => plan = self.plan(&nodes, &routes, &state.failures),
+                Ok(nodes) => {
+                    // The provider names nodes by those that it is given: routes of the missing ones had no name.
+                    let routes = self.list_routes(&nodes).await.map_err(SyncError::Routes)?;
+                    plan = self.plan(&nodes, &routes, &state.failures);
+                }
                 Err(error) => {
                     plan.spare_unwanted();
                     nodes_unread = Some(SyncError::Nodes(error));
@@ -214,8 +218,10 @@ impl RouteController {
                 // Its turn comes when the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
             }
-            if let RouteChange::Create { destination, .. } = change {
+            if let RouteChange::Create { node, destination } = change {
                 let outcome = match result {
+                    // Bad news that is true for a moment would be a write, and then another for the good ones.
+                    None if node.network_unavailable.is_none() => Created::Unknown,
                     Some(Ok(())) => Created::Yes,
                     Some(Err(_)) => Created::No,
                     None => unsent,

@@ -64,14 +64,11 @@ const DOUBT_PAUSE: Duration = Duration::from_secs(5);
 pub struct ServiceControllerConfig {
     /// `--concurrent-service-syncs`: Services worked on at a time. One, upstream's default, counts as no wish: then eight.
     pub concurrent_syncs: NonZeroUsize,
-    /// Time between two full comparisons of a balancer with the cloud, give or take a quarter.
+    /// `--load-balancer-verify-period`: time between two comparisons of a balancer with the cloud, give or take a quarter.
     pub verify_period: Duration,
 }
 
 impl ServiceControllerConfig {
-    /// The default of [`verify_period`](Self::verify_period).
-    pub const VERIFY_PERIOD: Duration = Duration::from_secs(3600);
-
     fn workers(&self) -> usize {
         match self.concurrent_syncs.get() {
             1 => DEFAULT_WORKERS,

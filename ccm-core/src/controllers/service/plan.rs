@@ -18,8 +18,8 @@ use crate::{
 /// How long a write may take to come back through the watch. After that the cache is believed again, whatever its versions
 /// say: etcd may have been restored from a backup.
 const ECHO_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a failed update of backends holds back one with other backends: a node that left must not wait for a back-off
-/// of minutes.
+/// How long an update of backends that was refused, or is not finished, holds back one with other backends: a node that
+/// left must not wait for minutes because of one that joined.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(30);
 /// Least time between two repairs of what somebody else writes to a Service. Two controllers that both think that it is
 /// theirs must not write by turns as fast as they can.

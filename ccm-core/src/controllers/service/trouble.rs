@@ -84,13 +84,19 @@ impl Trouble {
             Self::Doubt(_) => DOUBT_PAUSE,
             Self::Stopping => BACKOFF.delay(1),
             Self::Cloud { error, .. } => error.retry_after().unwrap_or_else(|| match error.kind() {
-                // Only a person can mend these; a change of the Service is looked at at once all the same.
-                ErrorKind::InvalidInput | ErrorKind::QuotaExceeded => BACKOFF.cap,
+                // A change of the Service is looked at at once all the same.
+                _ if self.is_for_a_person() => BACKOFF.cap,
                 _ => BACKOFF.delay(failures),
             }),
             Self::Api { error, .. } if error.is_race() => RACE_PAUSE,
             Self::Api { error, .. } => error.retry_after().unwrap_or_else(|| BACKOFF.delay(failures)),
         }
+    }
+
+    /// Tells whether only a person can mend it, or something other being asked for.
+    pub(crate) fn is_for_a_person(&self) -> bool {
+        let kind = if let Self::Cloud { error, .. } = self { error.kind() } else { return false };
+        matches!(kind, ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
     }
 
     /// Tells whether it counts as a failed attempt.

@@ -37,7 +37,7 @@ impl Wiring<'_> {
         });
         let config = ServiceControllerConfig {
             concurrent_syncs: self.manager.config.service.concurrent_syncs,
-            verify_period: ServiceControllerConfig::VERIFY_PERIOD,
+            verify_period: self.manager.config.service.verify_period,
         };
         let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT);
         let (op, metrics) = (self.op(), self.cloud_metrics.clone());

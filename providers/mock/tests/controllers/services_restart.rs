@@ -330,3 +330,47 @@ async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
     assert!(names[..20].iter().all(|name| world.service(name) == Value::Null));
     assert!(left.iter().all(|name| world.nodes_behind(name) == ["a", "b", "c"]));
 }
+
+/// As after a restored etcd: what nobody deleted is gone.
+#[tokio::test(start_paused = true)]
+async fn most_services_that_vanish_at_once_keep_their_balancers() {
+    let world = World::provisioned();
+    world.have_nodes(["a"]).await;
+    let _ccm = world.start(&SERVICE);
+    let names = ["w0", "w1", "w2", "w3", "w4"];
+    for name in names {
+        world.serve(name).await;
+    }
+    world.until_served(&names, secs(60)).await;
+    world.settle().await;
+    for name in &names[..4] {
+        world.remove_service(name);
+    }
+    tokio::time::sleep(secs(3600)).await;
+    assert_eq!(world.cloud.load_balancers().len(), 5);
+    assert_eq!(world.cloud.calls().delete_load_balancer, 0);
+    // Those that are deleted in order go in order.
+    world.delete_service("w4").await;
+    world.until("its balancer is gone", secs(60), || world.balancers("w4").is_empty()).await;
+    assert_eq!(world.cloud.load_balancers().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_process_made_is_not_forgotten_while_the_cloud_is_down() {
+    let world = World::provisioned();
+    world.have_nodes(["a"]).await;
+    let ccm = world.start(&SERVICE);
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
+    world.settle().await;
+    ccm.stop().await;
+    world.fail_balancers(Operation::Any, FaultError::Transient, None);
+    let _ccm = world.start(&SERVICE);
+    tokio::time::sleep(secs(20)).await;
+    // Its owner loses patience, and the finalizer.
+    world.remove_service("web");
+    tokio::time::sleep(secs(20)).await;
+    assert_eq!(world.balancers("web").len(), 1);
+    world.cloud.set_faults(Vec::new());
+    world.until("the balancer is gone", secs(400), || world.balancers("web").is_empty()).await;
+}

@@ -53,7 +53,7 @@ async fn two_hundred_services_on_three_hundred_nodes_cost_two_writes_and_two_eve
     }
     at_most_two_events_each(s).await?;
     an_excluded_node_leaves_every_balancer_with_one_call_each(s, &names).await?;
-    after_a_restart_nothing_is_written(s, &names, ccm).await
+    after_a_restart_nothing_is_written(s, ccm).await
 }
 
 /// Compares the calls about load balancers.
@@ -96,7 +96,7 @@ async fn an_excluded_node_leaves_every_balancer_with_one_call_each(
     expect(&s.cloud.calls().since(&before), &Calls { update_load_balancer: 200, ..Calls::default() })
 }
 
-async fn after_a_restart_nothing_is_written(s: &Scenario, names: &[String], ccm: Ccm) -> anyhow::Result<()> {
+async fn after_a_restart_nothing_is_written(s: &Scenario, ccm: Ccm) -> anyhow::Result<()> {
     ccm.terminate().await?;
     let told = count_events(s).await?;
     let (before, writes) = (s.cloud.calls(), s.server.writes(&s.user("a")).await?.len());

@@ -20,6 +20,8 @@ pub(crate) const EVERYWHERE: &[Kind] = &[Kind::Embedded, Kind::Real];
 
 /// Scenarios at a time: they mostly wait, and the machines that run them have few processors.
 const AT_ONCE: usize = 4;
+/// Real servers that there can be, for scenarios that need one for themselves.
+const REAL_ONES: usize = 2;
 
 /// What a case does.
 pub(crate) type Body = for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<()>>;
@@ -35,6 +37,8 @@ pub(crate) struct Case {
     pub(crate) on: &'static [Kind],
     /// Whether it breaks the server for others: it then runs alone on it.
     pub(crate) disruptive: bool,
+    /// Which of the real servers it runs on, from 0.
+    pub(crate) real: usize,
     /// Settings of an embedded server of its own.
     pub(crate) own_server: Option<fn() -> apiserver::Options>,
     /// What it does.
@@ -50,6 +54,7 @@ macro_rules! case {
             slug: $slug,
             on: $on,
             disruptive: false,
+            real: 0,
             own_server: None,
             body: |scenario| Box::pin($body(scenario)),
         }
@@ -59,7 +64,9 @@ macro_rules! case {
 /// Runs all cases as the arguments of the process say.
 pub(crate) fn main(cases: &[Case]) -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    // Where each scenario wants a server for itself, some wait for theirs and hold up nobody else's.
+    let waiting = if cases.iter().all(|case| case.disruptive) { REAL_ONES } else { 0 };
+    arguments.test_threads.get_or_insert(AT_ONCE + waiting);
     let runtime = Runtime::new()?;
     let servers = Arc::new(Servers::new(cases));
     let ignored = servers.binaries.is_none();
@@ -82,7 +89,7 @@ struct Servers {
     binaries: Option<Binaries>,
     users: Vec<String>,
     embedded: OnceCell<Arc<Server>>,
-    real: OnceCell<Arc<Server>>,
+    real: [OnceCell<Arc<Server>>; REAL_ONES],
     without_watchlist: OnceCell<Arc<Server>>,
 }
 
@@ -94,7 +101,7 @@ impl Servers {
             binaries: Binaries::find_or_say_skipped("scenarios on a real control plane"),
             users: users.collect(),
             embedded: OnceCell::new(),
-            real: OnceCell::new(),
+            real: Default::default(),
             without_watchlist: OnceCell::new(),
         }
     }
@@ -106,7 +113,7 @@ impl Servers {
                 let options = || apiserver::Options { log_limit: 200_000, ..apiserver::Options::default() };
                 return self.embedded.get_or_try_init(|| Server::embedded(options())).await.cloned();
             }
-            (Kind::Real, _) => &self.real,
+            (Kind::Real, _) => &self.real[case.real % REAL_ONES],
             (Kind::RealWithoutWatchList, _) => &self.without_watchlist,
         };
         let binaries = self.binaries.as_ref().context("the control plane is not built")?;

@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use self::foreign::Foreign;
 use super::failures::{ChangeKey, Failures};
 use crate::{
-    k8s::{ConditionStatus, NodeCondition, NodeView},
+    k8s::{ConditionStatus, IpFamily, NodeCondition, NodeView},
     provider::Route,
 };
 
@@ -338,14 +338,29 @@ fn node_plans(
     let concerned = world.ours.iter().filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
     let mut plans: Vec<NodePlan> = concerned
         .map(|node| {
-            // One that is not in the map was refused.
-            let want = |cidr: &Arc<str>| network(cidr).and_then(|net| wants.get(&(&*node.name, net)).copied());
-            let wants = node.pod_cidrs.iter().map(|cidr| want(cidr).unwrap_or(Want::Refused)).collect();
+            let want = |cidr: &Arc<str>| {
+                let network = network(cidr);
+                match network.and_then(|network| wants.get(&(&*node.name, network)).copied()) {
+                    Some(want) => Some(want),
+                    // What is not in the map was refused.
+                    None => (!network.is_some_and(|network| is_other_family(world.cluster, &network)))
+                        .then_some(Want::Refused),
+                }
+            };
+            let wants: Vec<_> = node.pod_cidrs.iter().filter_map(want).collect();
+            // A node with nothing but networks of the other family is as unreachable as one with a foreign one.
+            let wants = if wants.is_empty() { node.pod_cidrs.iter().map(|_| Want::Refused).collect() } else { wants };
             NodePlan { node: node.clone(), wants }
         })
         .collect();
     plans.sort_by(|a, b| a.node.name.cmp(&b.node.name));
     plans
+}
+
+/// Tells whether no cluster CIDR is of this network's family: then routes of the family are somebody else's business, as
+/// where `--cluster-cidr` names one family of a dual-stack cluster, and do not make a node unavailable.
+fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
+    !cluster.iter().any(|cluster| IpFamily::of(cluster) == IpFamily::of(network))
 }
 
 /// What condition `NetworkUnavailable` says of a node.
@@ -393,7 +408,7 @@ impl Network {
 pub(crate) enum Created {
     Yes,
     No,
-    /// The process is stopping: not known, and not for this process to say.
+    /// It was not tried: the process is stopping, or the cloud wants a pause that the node's first condition can wait for.
     Unknown,
 }
 

@@ -324,7 +324,7 @@ impl ServiceController {
         let now = self.now();
         look.known.pending_since.get_or_insert(now);
         let until = now + after.clamp(*PENDING.start(), *PENDING.end());
-        look.hold(now, until);
+        look.hold(now, until, false);
         self.metrics.count(look.work, Outcome::Pending);
         Next::Rest { until: Some(until), settled: true }
     }
@@ -340,9 +340,11 @@ impl ServiceController {
 }
 
 impl Look {
-    /// Holds back the same attempt until then.
-    fn hold(&mut self, now: Duration, until: Duration) {
-        let backends = self.fingerprint.filter(|_| self.work == Work::UpdateBackends).map(|with| (now, with));
+    /// Holds back the same attempt until then. `all_backends`: with whichever backends; otherwise an update with others than
+    /// those of today does not wait that long.
+    fn hold(&mut self, now: Duration, until: Duration, all_backends: bool) {
+        let is_update = self.work == Work::UpdateBackends && !all_backends;
+        let backends = self.fingerprint.filter(|_| is_update).map(|with| (now, with));
         self.known.hold = self.subject.map(|subject| Hold { until, subject, backends });
     }
 

@@ -51,7 +51,8 @@ impl ServiceController {
         let failures = if trouble.is_failure() { self.queue.failed(&look.key) } else { 1 };
         let now = self.now();
         let until = now + trouble.delay(failures);
-        look.hold(now, until);
+        // Whatever the backends, an outage is one; a quota or a mistake may be of these alone.
+        look.hold(now, until, !trouble.is_for_a_person());
         if trouble.is_failure() {
             self.metrics.count(look.work, Outcome::Failed);
         }

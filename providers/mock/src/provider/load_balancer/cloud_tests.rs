@@ -286,9 +286,15 @@ async fn drift_is_repaired() {
 async fn a_plan_names_what_a_restart_must_not_miss() {
     let provider = provider("loadBalancerDeletion: 10s");
     let first = want(service(), &["n1"]);
-    let status = provider.ensure(&op(), &first, Depth::Trust).await.status.unwrap();
-    let published = want(ServiceView { status, ..service() }, &["n1"]);
+    let made = provider.ensure(&op(), &first, Depth::Trust).await;
+    let set = |(key, value): (&Box<str>, &Option<Box<str>>)| Some((Arc::from(&**key), Arc::from(value.as_deref()?)));
+    let (status, annotations) = (made.status.unwrap(), made.annotations.iter().filter_map(set).collect());
+    let published = want(ServiceView { status: status.clone(), annotations, ..service() }, &["n1"]);
     assert_eq!(provider.plan(&op(), &published).await.unwrap(), []);
+    // The process before died between making the balancer and saying which.
+    let unnamed = want(ServiceView { status, ..service() }, &["n1"]);
+    let planned = provider.plan(&op(), &unnamed).await.unwrap();
+    assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["annotate"]);
     // Made anew behind our back, with another address.
     let name = cloud(&provider).load_balancers().remove(0).name;
     cloud(&provider).remove_load_balancer(&name);
@@ -296,7 +302,8 @@ async fn a_plan_names_what_a_restart_must_not_miss() {
     provider.ensure(&op(), &want(other, &["n1"]), Depth::Trust).await.result.unwrap();
     provider.ensure(&op(), &first, Depth::Trust).await.result.unwrap();
     let planned = provider.plan(&op(), &published).await.unwrap();
-    assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["publish_status"]);
+    let operations: Vec<_> = planned.iter().map(|change| &*change.operation).collect();
+    assert_eq!(operations, ["publish_status", "annotate"]);
     provider.delete(&op(), &lb_ref()).await.unwrap();
     let planned = provider.plan(&op(), &published).await.unwrap();
     assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["create_load_balancer"]);

@@ -98,10 +98,10 @@ impl LoadBalancers for MockProvider {
     }
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let published = &want.service.status;
+        let service = &want.service;
         let want = desired::spec(want, &self.settings)?;
         let seen = op.run(self.api.get_load_balancer(&want.key)).await?;
-        Ok(plan::describe(seen.as_ref(), &want, published))
+        Ok(plan::describe(seen.as_ref(), &want, service))
     }
 }
 

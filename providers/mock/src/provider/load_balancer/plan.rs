@@ -1,7 +1,8 @@
 //! What has to be done about a balancer. Pure.
 
-use ccm_core::{k8s::LbStatus, provider::PlannedChange};
+use ccm_core::{k8s::ServiceView, provider::PlannedChange};
 
+use super::annotations::LOAD_BALANCER_ID;
 use crate::cloud::{BalancerState, LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, Members, Operation};
 
 /// One request that changes the cloud.
@@ -34,13 +35,14 @@ pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<
     actions
 }
 
-/// Says what would be done, for a dry run. That a Service names addresses that are not its balancer's any more is a change
-/// too, although none of the cloud: the balancer was made anew behind our back.
+/// Says what would be done. That a Service names another balancer, or addresses that are not its balancer's any more, is a
+/// change too, although none of the cloud: the balancer was made anew behind our back, or by a process that died then.
 pub(super) fn describe(
     seen: Option<&LoadBalancer>,
     want: &LoadBalancerSpec,
-    published: &LbStatus,
+    service: &ServiceView,
 ) -> Vec<PlannedChange> {
+    let published = &service.status;
     let mut changes: Vec<_> = plan(seen, want).iter().map(|action| action.describe(want)).collect();
     let change = |operation: &str, reason: String| PlannedChange {
         operation: operation.into(),
@@ -57,6 +59,10 @@ pub(super) fn describe(
             if !shown.iter().copied().eq(seen.addresses.iter().copied().map(Some)) {
                 let reason = format!("the service shows other addresses than {:?}", seen.addresses);
                 changes.push(change("publish_status", reason));
+            }
+            if service.annotations.get(LOAD_BALANCER_ID).is_none_or(|id| **id != *seen.id) {
+                let reason = format!("the service does not name load balancer {}", seen.id);
+                changes.push(change("annotate", reason));
             }
         }
         _ => {}
