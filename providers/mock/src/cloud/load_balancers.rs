@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind};
 use tokio::time::Instant;
@@ -25,34 +25,55 @@ pub(super) struct LoadBalancerTable {
     rules: Rules,
     pools: AddressPools,
     entries: BTreeMap<String, Entry>,
+    /// Those that came last.
+    members: Arc<Members>,
     /// Number of balancers ever made.
     made: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
+    /// What is shown of it but for what is behind it.
     shown: LoadBalancer,
+    /// What is behind it; the same for many, so it is kept once.
+    members: Arc<Members>,
     /// When it leaves its state by itself; `None` for never.
     ends: Option<Instant>,
 }
 
+impl Entry {
+    fn show(&self) -> LoadBalancer {
+        let members = (*self.members).clone();
+        LoadBalancer { nodes: members.node_names(), members, ..self.shown.clone() }
+    }
+}
+
 impl LoadBalancerTable {
     pub(super) fn new(rules: Rules, pools: AddressPools) -> Self {
-        Self { rules, pools, entries: BTreeMap::new(), made: 0 }
+        Self { rules, pools, entries: BTreeMap::new(), members: Arc::default(), made: 0 }
+    }
+
+    /// Keeps members; those that came last are most often those that come next.
+    fn share(&mut self, members: &Members) -> Arc<Members> {
+        let members = members.clone().sorted();
+        if *self.members != members {
+            self.members = Arc::new(members);
+        }
+        self.members.clone()
     }
 
     pub(super) fn list(&mut self) -> Vec<LoadBalancer> {
         self.settle();
-        self.entries.values().map(|entry| entry.shown.clone()).collect()
+        self.entries.values().map(Entry::show).collect()
     }
 
     pub(super) fn list_for(&mut self, cluster: &str) -> Vec<LoadBalancer> {
         self.settle();
-        self.entries.values().filter(|entry| entry.shown.cluster == cluster).map(|entry| entry.shown.clone()).collect()
+        self.entries.values().filter(|entry| entry.shown.cluster == cluster).map(Entry::show).collect()
     }
 
     pub(super) fn get(&mut self, key: &LoadBalancerKey) -> Option<LoadBalancer> {
-        self.find(key).map(|entry| entry.shown.clone())
+        self.find(key).map(|entry| entry.show())
     }
 
     /// Creates a balancer. One that its owner has already is answered as it is.
@@ -63,10 +84,11 @@ impl LoadBalancerTable {
             return Err(fail(ErrorKind::InvalidInput, format!("service {} has no UID", key.service)));
         }
         self.settle();
-        if let Some(Entry { shown, .. }) = self.entries.get(&key.name) {
+        if let Some(entry) = self.entries.get(&key.name) {
+            let shown = &entry.shown;
             return match owns(key, shown) {
                 true if shown.state == BalancerState::Deleting => Err(being_deleted("create", &key.name)),
-                true => Ok(shown.clone()),
+                true => Ok(entry.show()),
                 false => {
                     let owner = format!("service UID {} of cluster {}", shown.uid, shown.cluster);
                     Err(fail(ErrorKind::Conflict, format!("the name is taken by {owner}")))
@@ -78,9 +100,9 @@ impl LoadBalancerTable {
         }
         let addresses = self.pools.assign(&key.name, &spec.settings, &[])?;
         self.made += 1;
-        let shown = self.shown(spec, addresses);
+        let (shown, members) = (self.shown(spec, addresses), self.share(&spec.members));
         let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
-        self.entries.insert(key.name.clone(), Entry { shown, ends });
+        self.entries.insert(key.name.clone(), Entry { shown, members, ends });
         self.get(key).ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
     }
 
@@ -92,7 +114,8 @@ impl LoadBalancerTable {
     ) -> Result<LoadBalancer, CloudError> {
         let have = self.changeable(key, "modify")?.shown.addresses.clone();
         let addresses = self.pools.assign(&key.name, settings, &have)?;
-        let shown = &mut self.changeable(key, "modify")?.shown;
+        let entry = self.changeable(key, "modify")?;
+        let shown = &mut entry.shown;
         if shown.settings != *settings || shown.addresses != addresses {
             shown.ports = ports(settings);
             shown.settings = settings.clone();
@@ -100,19 +123,19 @@ impl LoadBalancerTable {
             shown.addresses = addresses;
             shown.generation += 1;
         }
-        Ok(shown.clone())
+        Ok(entry.show())
     }
 
     /// Replaces the members, and nothing else.
     pub(super) fn update(&mut self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
-        let shown = &mut self.changeable(key, "update")?.shown;
-        let members = members.clone().sorted();
-        if shown.members != members {
-            shown.nodes = members.node_names();
-            shown.members = members;
-            shown.generation += 1;
+        self.changeable(key, "update")?;
+        let members = self.share(members);
+        let entry = self.changeable(key, "update")?;
+        if entry.members != members {
+            entry.members = members;
+            entry.shown.generation += 1;
         }
-        Ok(shown.clone())
+        Ok(entry.show())
     }
 
     /// Deletes a balancer of this owner; there is nothing to do if there is none.
@@ -159,10 +182,9 @@ impl LoadBalancerTable {
             shown.settings.source_ranges = ranges;
         }
         if let Some(nodes) = edit.nodes {
-            shown.members = Members::nodes(nodes);
-            shown.nodes = shown.members.node_names();
+            entry.members = Arc::new(Members::nodes(nodes));
         }
-        Ok(Some(shown.clone()))
+        Ok(Some(entry.show()))
     }
 
     fn changeable(&mut self, key: &LoadBalancerKey, verb: &str) -> Result<&mut Entry, CloudError> {
@@ -197,7 +219,6 @@ impl LoadBalancerTable {
     }
 
     fn shown(&self, spec: &LoadBalancerSpec, addresses: Vec<IpAddr>) -> LoadBalancer {
-        let members = spec.members.clone().sorted();
         LoadBalancer {
             id: format!("lb-{:08}", self.made),
             name: spec.key.name.clone(),
@@ -206,11 +227,11 @@ impl LoadBalancerTable {
             service: spec.key.service.clone(),
             state: BalancerState::Provisioning,
             ports: ports(&spec.settings),
-            nodes: members.node_names(),
+            nodes: Vec::new(),
             address: addresses[0],
             addresses,
             settings: spec.settings.clone(),
-            members,
+            members: Members::default(),
             generation: 1,
         }
     }

@@ -287,8 +287,8 @@ async fn a_plan_names_what_a_restart_must_not_miss() {
     let provider = provider("loadBalancerDeletion: 10s");
     let first = want(service(), &["n1"]);
     let made = provider.ensure(&op(), &first, Depth::Trust).await;
-    let set = |(key, value): (&Box<str>, &Option<Box<str>>)| Some((Arc::from(&**key), Arc::from(value.as_deref()?)));
-    let (status, annotations) = (made.status.unwrap(), made.annotations.iter().filter_map(set).collect());
+    let written = made.annotations.into_iter().filter_map(|(key, value)| Some((Arc::from(key), Arc::from(value?))));
+    let (status, annotations) = (made.status.unwrap(), written.collect());
     let published = want(ServiceView { status: status.clone(), annotations, ..service() }, &["n1"]);
     assert_eq!(provider.plan(&op(), &published).await.unwrap(), []);
     // The process before died between making the balancer and saying which.
