@@ -51,6 +51,8 @@ pub(crate) struct Known {
     pub(crate) annotations: BTreeMap<Box<str>, Option<Box<str>>>,
     /// When finalizer or status were last written again after somebody had changed them.
     pub(crate) repaired_at: Option<Duration>,
+    /// Status and annotations of our writes, until the cache shows them.
+    pub(crate) sent: Sent,
     /// Our last write, until the cache shows it.
     pub(crate) written: Option<Written>,
     /// Desired state whose beginning the user was told, so that trying again tells nothing new.
@@ -71,6 +73,13 @@ pub(crate) struct Known {
     pub(crate) refused: Option<Digest>,
     /// The Service as it last was valid, and which of its states that is: as it is served until its owner mends it.
     pub(crate) valid: Option<(Digest, Arc<ServiceView>)>,
+}
+
+/// What was written to a Service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sent {
+    pub(crate) status: Option<LbStatus>,
+    pub(crate) annotations: BTreeMap<Box<str>, Option<Box<str>>>,
 }
 
 /// What the Service is since our last write to it.
@@ -290,6 +299,20 @@ fn held(facts: Facts<'_>, subject: Subject, backends: Option<u64>) -> Option<Dur
 fn unseen(service: &ServiceView, known: &Known, now: Duration) -> Option<Written> {
     let seen = service.resource_version.parse::<u64>().ok()?;
     known.written.filter(|written| seen < written.version && now < written.at + ECHO_PATIENCE)
+}
+
+/// Returns the Service as it is since our last write, if the cache does not show that yet.
+pub(crate) fn since_our_write(service: &ServiceView, known: &Known, now: Duration) -> Option<ServiceView> {
+    unseen(service, known, now)?;
+    let mut since = service.clone();
+    since.status = known.sent.status.clone().unwrap_or(since.status);
+    for (key, value) in &known.sent.annotations {
+        match value {
+            Some(value) => since.annotations.insert(Arc::from(&**key), Arc::from(&**value)),
+            None => since.annotations.remove(&**key),
+        };
+    }
+    Some(since)
 }
 
 /// Tells whether the Service carries our finalizer, as far as known.

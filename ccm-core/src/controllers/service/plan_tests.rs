@@ -447,3 +447,22 @@ proptest! {
         prop_assert_ne!(step(&service, &known, &WISH), Step::UpdateBackends);
     }
 }
+
+#[test]
+fn what_was_written_counts_as_there_until_the_cache_shows_it() {
+    let ingress = vec![LbIngress { ip: Some("1.2.3.4".parse().unwrap()), ..LbIngress::default() }];
+    let annotations = [("id".into(), Some("lb-1".into())), ("old".into(), None)].into();
+    let sent = Sent { status: Some(LbStatus { ingress }), annotations };
+    let mut service = service();
+    service.annotations.insert("old".into(), "x".into());
+    let version = service.resource_version.parse::<u64>().unwrap();
+    let known = |version| Known {
+        sent: sent.clone(),
+        written: Some(Written { version, finalizer: true, at: secs(90) }),
+        ..fresh()
+    };
+    let since = since_our_write(&service, &known(version + 1), secs(100)).unwrap();
+    assert_eq!((&since.status, since.annotations.get("old")), (sent.status.as_ref().unwrap(), None));
+    assert_eq!(since.annotations.get("id").map(|id| &**id), Some("lb-1"));
+    assert_eq!(since_our_write(&service, &known(version), secs(100)), None, "the cache shows it");
+}

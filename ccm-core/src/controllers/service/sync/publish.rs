@@ -6,7 +6,7 @@ use super::{
     super::{
         ServiceController,
         metrics::{Outcome, Work},
-        plan::{Written, has_finalizer},
+        plan::{Sent, Written, has_finalizer, since_our_write},
         trouble::{Doing, Trouble},
         writes,
     },
@@ -42,7 +42,7 @@ impl ServiceController {
         }
         match writes::add_finalizer(&self.cx.api, service).await {
             Ok(version) => {
-                look.known.written = self.written(&version);
+                (look.known.written, look.known.sent) = (self.written(&version), Sent::default());
                 Ok(true)
             }
             Err(error) if self.explains(&error, service).await => Ok(false),
@@ -69,10 +69,17 @@ impl ServiceController {
         status: Option<&LbStatus>,
         annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
     ) -> Result<(), Trouble> {
-        let Some(patch) = writes::publication(service, status, annotations) else { return Ok(()) };
+        let since = since_our_write(service, &look.known, self.now());
+        let patch = writes::publication(since.as_ref().unwrap_or(service), status, annotations);
+        let Some(patch) = patch else { return Ok(()) };
         match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
             Ok(patched) => {
                 look.known.written = self.written(&patched.resource_version);
+                if since.is_none() {
+                    look.known.sent = Sent::default();
+                }
+                look.known.sent.status = status.cloned().or(look.known.sent.status.take());
+                look.known.sent.annotations.extend(annotations.clone());
                 Ok(())
             }
             Err(error) if self.explains(&error, service).await => Ok(()),
