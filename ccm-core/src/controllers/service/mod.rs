@@ -257,6 +257,12 @@ impl ServiceController {
         }
     }
 
+    /// Tells whether a pass is to come that this Service was not put in line by: what makes it be looked at before, an echo
+    /// of our own write for instance, is no reason to bring it half of the changes.
+    fn awaits_pass(&self, key: &str) -> bool {
+        self.news.pacer.lock().due().is_some() && !self.pass.lock().left.contains_key(key)
+    }
+
     /// Takes note that a Service was looked at after the last pass.
     fn passed(&self, key: &str) {
         let mut pass = self.pass.lock();

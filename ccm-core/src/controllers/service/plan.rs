@@ -143,6 +143,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) fields: &'a ServiceFields,
     /// `None` where there is no Service of ours to be read.
     pub(crate) wish: Option<&'a Wish>,
+    /// Whether changes of nodes are being brought together, and this Service will be put in line when that is done.
+    pub(crate) pass_awaited: bool,
     /// Time since the start of the controller.
     pub(crate) now: Duration,
 }
@@ -271,7 +273,7 @@ fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64)
     };
     if applied.digest != digest {
         Step::Ensure { depth: Depth::Trust, announce }
-    } else if applied.backends != Some(backends) {
+    } else if applied.backends != Some(backends) && !(facts.pass_awaited && applied.backends.is_some()) {
         Step::UpdateBackends
     } else if applied.verify_at <= now {
         Step::Compare { drift: true }

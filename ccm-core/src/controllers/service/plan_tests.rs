@@ -70,7 +70,7 @@ const WISH: Wish = wish(WISHED, 7);
 
 fn at(now: Duration, service: Option<&ServiceView>, known: &Known, wish: &Wish) -> Step {
     let fields = ServiceFields { classes: vec!["ours".into()] };
-    decide(Facts { service, known, fields: &fields, wish: Some(wish), now })
+    decide(Facts { service, known, fields: &fields, wish: Some(wish), pass_awaited: false, now })
 }
 
 fn step(service: &ServiceView, known: &Known, wish: &Wish) -> Step {
@@ -242,7 +242,14 @@ fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
         let service = service();
         let known = Known { uid: service.uid.clone(), ..known };
         let fields = ServiceFields::default();
-        decide(Facts { service: Some(&service), known: &known, fields: &fields, wish: Some(&wish), now: secs(now) })
+        decide(Facts {
+            service: Some(&service),
+            known: &known,
+            fields: &fields,
+            wish: Some(&wish),
+            pass_awaited: false,
+            now: secs(now),
+        })
     };
     let same = hold(Some((secs(100), 8)));
     assert_eq!(decided(131, same), Step::Rest { until: Some(secs(400)) });
@@ -465,4 +472,26 @@ fn what_was_written_counts_as_there_until_the_cache_shows_it() {
     assert_eq!((&since.status, since.annotations.get("old")), (sent.status.as_ref().unwrap(), None));
     assert_eq!(since.annotations.get("id").map(|id| &**id), Some("lb-1"));
     assert_eq!(since_our_write(&service, &known(version), secs(100)), None, "the cache shows it");
+}
+
+#[test]
+fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
+    let applied = |backends| Some(Applied { digest: Digest(1), backends, verify_at: HOUR });
+    let decided = |backends, pass_awaited| {
+        let known = Known { applied: applied(backends), may_exist: true, ..fresh() };
+        let (service, fields) = (served_service(), ServiceFields::default());
+        let wish = Wish::Serve { digest: Digest(1), backends: 8 };
+        let facts = Facts {
+            service: Some(&service),
+            known: &known,
+            fields: &fields,
+            wish: Some(&wish),
+            pass_awaited,
+            now: secs(100),
+        };
+        decide(facts)
+    };
+    assert_eq!(decided(Some(7), false), Step::UpdateBackends);
+    assert_eq!(decided(Some(7), true), RESTS);
+    assert_eq!(decided(None, true), Step::UpdateBackends, "what is in doubt is not left so");
 }

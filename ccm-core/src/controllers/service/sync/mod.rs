@@ -88,6 +88,7 @@ impl ServiceController {
             known: &look.known,
             fields: &self.fields,
             wish: wish.as_ref(),
+            pass_awaited: matches!(look.known.takes, Some(Backends::Nodes(_))) && self.awaits_pass(&look.key),
             now: self.now(),
         };
         let step = decide(facts);
