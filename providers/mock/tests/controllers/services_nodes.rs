@@ -117,6 +117,25 @@ async fn a_hundred_nodes_that_join_within_a_minute_cost_a_few_calls_for_each_bal
     assert!(["l1", "l2", "c"].iter().all(|service| world.nodes_behind(service).len() == 101));
 }
 
+/// Whatever makes a service be looked at meanwhile, the echo of its own status for instance, brings no part of what comes.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_is_made_while_nodes_join_gets_them_all_at_once() {
+    let world = World::with("latency: {loadBalancers: 300ms}");
+    let _ccm = world.start(&SERVICE);
+    world.have_nodes(["a", "b"]).await;
+    world.settle().await;
+    for i in 0..20 {
+        world.serve(&format!("w{i}")).await;
+        for j in 0..5 {
+            world.have_nodes([format!("n{i:02}-{j}")]).await;
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+    world.settle().await;
+    assert!((0..20).all(|i| world.nodes_behind(&format!("w{i}")).len() == 102));
+    assert_eq!(world.cloud.calls().update_load_balancer, 20, "one for each, when all nodes are there");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_nodes_that_turn_ready_and_back_costs_nothing() {
     let names: Vec<String> = (0..20).map(|i| format!("n{i}")).collect();
