@@ -40,6 +40,8 @@ pub(crate) struct Ledger {
     waiting: VecDeque<Arc<str>>,
     /// Nodes without blocks at the start, each of which an earlier allocator's last request may still reach.
     unsettled: BTreeSet<Arc<str>>,
+    /// Before the start: nodes that changed since the first list, which are none of those.
+    early: Option<BTreeSet<Arc<str>>>,
 }
 
 /// What is known of a node.
@@ -125,7 +127,13 @@ impl Ledger {
     pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
         let pool = |network: &PodNetwork| Pool::new(network.cluster, network.node_mask, services);
         let pools = networks.iter().map(pool).collect::<Result<_, _>>()?;
-        Ok(Self { pools, nodes: HashMap::new(), waiting: VecDeque::new(), unsettled: BTreeSet::new() })
+        Ok(Self {
+            pools,
+            nodes: HashMap::new(),
+            waiting: VecDeque::new(),
+            unsettled: BTreeSet::new(),
+            early: Some(BTreeSet::new()),
+        })
     }
 
     /// Takes a state of a node. Returns the nodes, others than this one, whose blocks overlap with what is new.
@@ -159,13 +167,18 @@ impl Ledger {
     /// Notes the nodes without blocks of the first complete list: until each of them was seen to change, a request that
     /// an earlier allocator sent in its last moment may give it a block that looks free.
     pub(crate) fn begin(&mut self, nodes: &[Arc<NodeView>]) {
-        let without = nodes.iter().filter(|node| node.pod_cidrs.is_empty());
+        let early = self.early.take().unwrap_or_default();
+        let without = nodes.iter().filter(|node| node.pod_cidrs.is_empty() && !early.contains(&node.name));
         self.unsettled = without.map(|node| node.name.clone()).collect();
     }
 
     /// Takes that a node of the first list changed or is gone: no request that insists on its old version can land.
     /// Returns whether it was the last one.
     pub(crate) fn moved(&mut self, node: &str) -> bool {
+        if let Some(early) = &mut self.early {
+            early.insert(Arc::from(node));
+            return false;
+        }
         self.unsettled.remove(node) && self.unsettled.is_empty()
     }
 

@@ -342,6 +342,16 @@ fn nothing_is_settled_before_every_node_without_blocks_changed_or_is_gone() {
 }
 
 #[test]
+fn a_node_that_changed_between_the_first_list_and_the_start_is_settled() {
+    let mut ledger = ledger(SMALL, &[]);
+    let nodes = [node("a", &[]), node("b", &[])].map(Arc::new);
+    assert!(!ledger.moved("a"));
+    ledger.begin(&nodes);
+    assert_eq!(ledger.unsettled(), ["b".into()]);
+    assert!(ledger.moved("b"));
+}
+
+#[test]
 fn changes_are_counted_once_and_per_cluster_cidr() {
     let mut ledger = ledger(&[("10.0.0.0/24", 28), ("fd00::/60", 64)], &["10.0.0.0/28"]);
     let changed = |taken, freed, skipped: &[u64]| Changed { taken, freed, skipped: skipped.to_vec() };
