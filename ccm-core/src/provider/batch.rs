@@ -271,13 +271,9 @@ async fn call(
     };
     let started = Instant::now();
     let op = op.clone().with_deadline(started + CALL_TIMEOUT);
-    let outcome = op.run(instances.describe(&op, queries)).await.map_err(|error| match error.kind() {
-        // Nobody cancelled it: the cloud was too slow, or the provider gave up by itself. Both are worth a retry.
-        ErrorKind::Canceled if !op.is_cancelled() => {
-            CloudError::transient(format!("no answer about {} instances", queries.len())).with_source(error)
-        }
-        _ => error,
-    });
+    let outcome = op.run(instances.describe(&op, queries)).await;
+    let outcome =
+        outcome.map_err(|error| op.uncanceled(error, || format!("no answer about {} instances", queries.len())));
     let outcome = outcome.and_then(|answers| {
         if answers.len() == queries.len() {
             Ok(answers)

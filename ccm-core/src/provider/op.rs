@@ -116,6 +116,15 @@ impl Op {
         }
     }
 
+    /// Makes an error worth a retry of a call that was given up although nobody cancelled it: the cloud was too slow, or the
+    /// provider gave up by itself. `what` says which answer is missing; every other error stays as it is.
+    pub(crate) fn uncanceled(&self, error: CloudError, what: impl FnOnce() -> String) -> CloudError {
+        match error.kind() {
+            ErrorKind::Canceled if !self.is_cancelled() => CloudError::transient(what()).with_source(error),
+            _ => error,
+        }
+    }
+
     /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).
     pub fn event(&self, kind: EventKind, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);

@@ -66,7 +66,7 @@ impl RouteController {
             Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
         });
         let results = answers.unwrap_or_else(|error| vec![Err(error); batch.len()]);
-        results.into_iter().map(|result| result.map_err(|error| doubt(op, error))).collect()
+        results.into_iter().map(|result| result.map_err(|error| op.uncanceled(error, no_answer))).collect()
     }
 
     fn answer(&self, change: RouteChange, result: Result<(), CloudError>, took: Duration) -> Answer {
@@ -83,12 +83,9 @@ impl RouteController {
     }
 }
 
-/// Nobody cancelled it: the cloud was too slow, or the provider gave up by itself. Both are worth a retry.
-pub(super) fn doubt(op: &Op, error: CloudError) -> CloudError {
-    match error.kind() {
-        ErrorKind::Canceled if !op.is_cancelled() => CloudError::transient("no answer about routes").with_source(error),
-        _ => error,
-    }
+/// What is missing when a call was given up.
+pub(super) fn no_answer() -> String {
+    "no answer about routes".to_owned()
 }
 
 fn batches(mut changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {

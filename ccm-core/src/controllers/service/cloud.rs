@@ -78,7 +78,8 @@ impl Cloud {
     ) -> Result<LbOutcome, Paused> {
         let call = async {
             let mut outcome: LbOutcome = call.await?;
-            outcome.result = outcome.result.map_err(|error| uncanceled(error, operation, op));
+            outcome.result =
+                outcome.result.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
             Ok(outcome)
         };
         let failed = |outcome: &LbOutcome| outcome.result.as_ref().err().cloned();
@@ -100,7 +101,7 @@ impl Cloud {
             }
             throttle.generation()
         };
-        let result = op.run(call).await.map_err(|error| uncanceled(error, operation, op));
+        let result = op.run(call).await.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
         let error = result.as_ref().map_or_else(|error| Some(error.clone()), failed);
         self.metrics.observe(operation, started.elapsed(), error.as_ref());
         let throttled = error.as_ref().filter(|error| error.kind() == ErrorKind::Throttled);
@@ -115,15 +116,5 @@ impl Cloud {
         throttle.note(generation, throttled);
         drop(throttle);
         Ok(result)
-    }
-}
-
-/// Makes an error worth a retry of a call that was given up although nobody cancelled it: the cloud was too slow.
-fn uncanceled(error: CloudError, operation: &str, op: &Op) -> CloudError {
-    match error.kind() {
-        ErrorKind::Canceled if !op.is_cancelled() => {
-            CloudError::transient(format!("{operation} did not end")).with_source(error)
-        }
-        _ => error,
     }
 }

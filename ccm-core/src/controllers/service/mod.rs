@@ -131,7 +131,7 @@ impl ServiceController {
         services.on_change(move |change: &Change<ServiceView>| match change {
             // Also echoes of our own writes: looking costs nothing where nothing differs.
             Change::Added(service) | Change::Deleted(service) | Change::Updated { new: service, .. } => {
-                sender.add(key(service));
+                sender.add(service.key().into());
             }
         });
         if let Some(slices) = &slices {
@@ -284,9 +284,4 @@ impl News {
         self.pacer.lock().note(urgency, self.began.elapsed());
         self.wake.notify_one();
     }
-}
-
-/// Returns the key of a Service in caches and queues.
-fn key(service: &ServiceView) -> Arc<str> {
-    format!("{}/{}", service.namespace, service.name).into()
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    k8s::{LbIngress, LbStatus, ServiceFields, ServiceView, well_known as wk},
+    k8s::{LbIngress, LbStatus, ServiceFields, ServiceView},
     provider::{Backends, Depth, Digest, InvalidInput},
 };
 
@@ -319,12 +319,7 @@ pub(crate) fn since_our_write(service: &ServiceView, known: &Known, now: Duratio
 
 /// Tells whether the Service carries our finalizer, as far as known.
 pub(crate) fn has_finalizer(service: &ServiceView, known: &Known, now: Duration) -> bool {
-    unseen(service, known, now).map_or_else(|| carries_finalizer(service), |written| written.finalizer)
-}
-
-/// Tells whether the observed Service carries our finalizer.
-pub(crate) fn carries_finalizer(service: &ServiceView) -> bool {
-    service.finalizers.iter().any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+    unseen(service, known, now).map_or_else(|| service.has_finalizer(), |written| written.finalizer)
 }
 
 fn shows_published(service: &ServiceView, known: &Known, now: Duration) -> bool {

@@ -3,7 +3,7 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::k8s::{LbPortStatus, Protocol};
+use crate::k8s::{LbPortStatus, Protocol, well_known as wk};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const WISHED: Digest = Digest(1);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::nodes::Doubt;
+use super::{DOUBT_PAUSE, nodes::Doubt};
 use crate::{
     error::chain,
     k8s::NodeView,
@@ -17,8 +17,6 @@ use crate::{
 pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
 /// Pause before a Service that changed under our hands is looked at again; the watch brings the change.
 const RACE_PAUSE: Duration = Duration::from_millis(500);
-/// Pause before nodes are looked at again that the cache and the API server do not agree about.
-const DOUBT_PAUSE: Duration = Duration::from_secs(5);
 /// Names of hosts in an event; upstream's number.
 const HOSTS_IN_EVENT: usize = 20;
 

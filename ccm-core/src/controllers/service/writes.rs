@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::plan::{carries_finalizer, same_status};
+use super::plan::same_status;
 use crate::{
     k8s::{LbIngress, LbStatus, Protocol, ServiceFields, ServiceView, well_known as wk},
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
@@ -117,9 +117,7 @@ pub(crate) async fn release(
 /// Every removal is guarded by a test of what is removed: a finalizer that somebody adds meanwhile must stay (W9).
 fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
-    if carries_finalizer(service)
-        && let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
-    {
+    if let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER) {
         let path = format!("/metadata/finalizers/{at}");
         operations.extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::world::{AGENT, World, initialized, internal, is_initialized, secs};
 
 /// How a request fails: its effect may be there or not.
-const FAULTS: [(&str, Action); 9] = [
+pub(crate) const FAULTS: [(&str, Action); 9] = [
     ("lost before", Action::Drop),
     ("lost after", Action::DropReply),
     ("409", Action::Error { code: StatusCode::CONFLICT, retry_after: None }),

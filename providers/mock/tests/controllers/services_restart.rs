@@ -4,32 +4,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_mock::cloud::{CallHook, Fault, FaultError, FaultSpec, LoadBalancer, Operation};
-use ccm_testkit::{
-    apiserver::{Action, Match},
-    hooks::Point,
-};
-use http::StatusCode;
+use ccm_testkit::{apiserver::Match, hooks::Point};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::{
+    faults::FAULTS,
     service_world::SERVICE,
     world::{AGENT, World, secs},
 };
-
-/// How a request fails: its effect may be there or not.
-const FAULTS: [(&str, Action); 9] = [
-    ("lost before", Action::Drop),
-    ("lost after", Action::DropReply),
-    ("409", Action::Error { code: StatusCode::CONFLICT, retry_after: None }),
-    ("422", Action::Error { code: StatusCode::UNPROCESSABLE_ENTITY, retry_after: None }),
-    ("429 with details", Action::Error { code: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(7) }),
-    ("429", Action::TooManyRequests { retry_after: 7 }),
-    ("500", Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }),
-    ("503", Action::Error { code: StatusCode::SERVICE_UNAVAILABLE, retry_after: Some(7) }),
-    ("no answer", Action::Delay(secs(45))),
-];
 
 /// What happens to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

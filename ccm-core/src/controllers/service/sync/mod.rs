@@ -13,7 +13,7 @@ use super::{
     cloud::Paused,
     metrics::{Outcome, Work},
     node_set::endpoints_fingerprint,
-    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, carries_finalizer, decide},
+    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, decide},
     trouble::{Doing, Trouble, names},
 };
 use crate::{
@@ -132,7 +132,7 @@ impl ServiceController {
         let claim = balancers.interpret(&service);
         self.remark(look, &service, balancers.remarks(&service));
         // The finalizer is written before the first call, by whichever process.
-        look.known.may_exist |= claim != Claim::Elsewhere && carries_finalizer(&service);
+        look.known.may_exist |= claim != Claim::Elsewhere && service.has_finalizer();
         let (backends, digest) = match claim {
             Claim::Elsewhere => return Ok((Some(Wish::Elsewhere), None)),
             Claim::Refused(mistakes) => return self.refused(look, mistakes).await,
