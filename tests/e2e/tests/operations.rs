@@ -1,0 +1,23 @@
+//! The process in its surroundings: health and metrics, elections beside Go's client, credentials, shadow mode, takeover.
+//!
+//! Each subject has a module with `cases()`, one line each in the list below. Most need a real control plane, and most
+//! need it for themselves, because a cloud-controller-manager serves the whole cluster.
+
+#[allow(dead_code, reason = "other suites use the rest")]
+#[path = "support/run.rs"]
+mod run;
+
+use std::process::ExitCode;
+
+use run::Case;
+
+fn main() -> anyhow::Result<ExitCode> {
+    run::main(&cases())
+}
+
+/// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
+fn cases() -> Vec<Case> {
+    let subjects: Vec<Vec<Case>> = vec![];
+    let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
+    subjects.into_iter().flatten().enumerate().map(by_turns).collect()
+}
