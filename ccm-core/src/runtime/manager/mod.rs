@@ -218,7 +218,7 @@ impl Manager {
         if self.config.leader_election.enabled {
             return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;
         }
-        self.lead(stop, Gates::always_open(), None, &event_metrics).await
+        Box::pin(self.lead(stop, Gates::always_open(), None, &event_metrics)).await
     }
 
     /// Runs caches, controllers and the provider until `stop`, or until one of them ends. Controllers that need the
