@@ -43,13 +43,15 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let config = match config::parse(&product, args)? {
+    let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
             say(&mut std::io::stdout(), &text);
             return Ok(ExitCode::SUCCESS);
         }
         Invocation::Run(config) => *config,
     };
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    config.read_client_gates(std::env::vars_os().filter_map(text));
     let (dispatch, _verbosity) = logging::dispatch(&config.logging, std::io::stderr);
     tracing::dispatcher::set_global_default(dispatch)?;
     for warning in config.warnings() {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Product;
+use super::feature_gates;
 use super::flags::{self, Flag, Group, Support};
 
 /// Columns after which help texts break.
@@ -48,6 +49,12 @@ fn help_entry(text: &mut String, flag: &Flag) {
         let _ = write!(words, " ({note})");
     }
     wrap(text, &words);
+    if flag.name == "feature-gates" {
+        wrap(text, "Options are:");
+        for option in feature_gates::options() {
+            wrap(text, &option);
+        }
+    }
 }
 
 /// What to know about a flag that does not do its work, or soon will not.

@@ -16,6 +16,7 @@
 
 mod args;
 pub mod client;
+mod client_gates;
 pub mod controllers;
 pub(crate) mod duration;
 mod error;
@@ -30,6 +31,7 @@ mod value;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+pub use client_gates::ClientGates;
 pub use controllers::{ControllerInfo, ControllerSelection};
 pub use error::{ConfigError, ConfigErrors};
 pub use feature_gates::FeatureGates;
@@ -49,14 +51,12 @@ pub struct Product {
     pub providers: &'static [&'static str],
     /// Controllers it can run.
     pub controllers: Vec<ControllerInfo>,
-    /// Admission webhooks it can serve.
-    pub webhooks: Vec<&'static str>,
     /// The provider's own flags. A name that the framework has already is ignored here.
     pub extra_flags: Vec<Flag>,
 }
 
 impl Product {
-    /// A product with the standard controllers, no webhooks and no flags of its own.
+    /// A product with the standard controllers and no flags of its own.
     pub fn new(binary: &'static str, version: &'static str, providers: &'static [&'static str]) -> Self {
         Self {
             binary,
@@ -64,7 +64,6 @@ impl Product {
             commit: "unknown",
             providers,
             controllers: controllers::standard(),
-            webhooks: Vec::new(),
             extra_flags: Vec::new(),
         }
     }

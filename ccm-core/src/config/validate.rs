@@ -26,7 +26,7 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     check_client(config, &mut errors);
     check_serving(config, &mut errors);
     check_request_headers(config, &mut errors);
-    check_webhooks(product, config, &mut errors);
+    check_webhooks(config, &mut errors);
     check_logging(config, &mut errors);
     ConfigErrors::check(errors)
 }
@@ -232,12 +232,10 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-fn check_webhooks(product: &Product, config: &Config, errors: &mut Vec<ConfigError>) {
-    for entry in config.webhook.enabled.iter().filter(|entry| *entry != "*") {
-        let name = entry.strip_prefix('-').unwrap_or(entry);
-        if !product.webhooks.contains(&name) {
-            errors.push(ConfigError::UnknownWebhook { name: name.to_owned() });
-        }
+fn check_webhooks(config: &Config, errors: &mut Vec<ConfigError>) {
+    if !config.webhook.enabled.is_empty() {
+        let reason = "admission webhooks are not supported; leave the flag out";
+        errors.push(rejected("webhooks", &config.webhook.enabled.join(","), reason));
     }
 }
 

@@ -17,7 +17,7 @@ const fn authz(name: &'static str, slot: Slot, default: &'static str, help: &'st
 }
 
 const fn webhook(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, WebhookServing, slot, default, help).planned()
+    Flag::new(name, WebhookServing, slot, default, help).without_effect("admission webhooks are not supported")
 }
 
 /// The server of health, metrics and configuration.
@@ -178,9 +178,8 @@ pub(super) static WEBHOOK: &[Flag] = &[
         Webhook,
         List(|c| &mut c.webhook.enabled),
         "",
-        "Webhooks to serve: `*` for all, `name` to add one, `-name` to leave one out.",
-    )
-    .planned(),
+        "Admission webhooks to serve. Not supported: anything but nothing is an error.",
+    ),
     webhook(
         "webhook-bind-address",
         Ip(|c| &mut c.webhook.serving.bind_address),

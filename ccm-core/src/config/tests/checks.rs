@@ -1,6 +1,6 @@
-//! Defaults, checks and warnings. Lines of the spec's catalogue (11.8) that are not here belong to parts that are not
-//! built yet: preparation and selection of webhooks, the health handler, leader migration's file and filter, and the
-//! configuration's JSON round trip (`/configz`).
+//! Defaults, checks and warnings. Lines of the catalogue (11.8) that are not here belong to parts that are
+//! elsewhere: the health handler, leader migration's file and filter, and the configuration's JSON round trip (`/configz`);
+//! or to none: there are no webhooks.
 
 use std::path::Path;
 use std::time::Duration;
@@ -200,7 +200,6 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("webhook-tls-curve-preferences", "29"),
     ("webhook-tls-min-version", "VersionTLS12"),
     ("webhook-tls-sni-cert-key", "a,b"),
-    ("webhooks", "*"),
 ];
 
 /// Flags whose other value only stands together with another flag's; they have tests of their own.
@@ -215,6 +214,7 @@ const IN_COMPANY: &[&str] = &[
     "tls-private-key-file",
     "webhook-tls-cert-file",
     "webhook-tls-private-key-file",
+    "webhooks",
 ];
 
 #[test]
@@ -233,7 +233,7 @@ fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
         let flag = flags::all(&product).find(|flag| flag.name == *name).unwrap();
         let expected = usize::from(flag.support != flags::Support::Built)
             + usize::from(flag.deprecated.is_some())
-            + usize::from(*name == "feature-gates");
+            + usize::from(matches!(*name, "feature-gates" | "leader-migration-config"));
         assert_eq!(config.warnings().len(), expected, "{name}: {:?}", config.warnings());
         assert!(config.warnings().iter().all(|warning| warning.contains(name)), "{name}: {:?}", config.warnings());
     }
@@ -319,7 +319,8 @@ const REFUSALS: &[(&str, &str)] = &[
     ("--tls-cert-file=/a", "--tls-cert-file=/a: needs --tls-private-key-file, too"),
     ("--requestheader-group-headers=a,,b", "--requestheader-group-headers=a,,b: must not have blank entries"),
     ("--requestheader-uid-headers=X-Uid", "--requestheader-uid-headers=X-Uid: must contain X-Remote-Uid"),
-    ("--webhooks=a", "--webhooks: \"a\" is not in the list of known webhooks"),
+    ("--webhooks=a,-b", "--webhooks=a,-b: admission webhooks are not supported; leave the flag out"),
+    ("--webhooks=*", "--webhooks=*: admission webhooks are not supported; leave the flag out"),
     ("--v=-1", "--v=-1: cannot be a negative number"),
     ("--vmodule=node", "--vmodule=node: \"node\" is not of the form pattern=N"),
     ("--vmodule=a=1 --logging-format=json", "--vmodule=a=1: only works with --logging-format=text"),
@@ -364,17 +365,6 @@ fn alpha_logging_flags_pass_with_their_gate() {
         run("--feature-gates=LoggingAlphaOptions=true --log-json-split-stream --log-json-info-buffer-size=64Ki");
     assert!(config.logging.json.split_stream);
     assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
-}
-
-#[test]
-fn webhooks_are_selected_by_name_only_if_known() {
-    let mut product = product();
-    product.webhooks = vec!["a", "b"];
-    for list in ["a,b", "a,-b", "-b", "*"] {
-        let args = arguments(&format!("--webhooks={list}"));
-        assert!(matches!(parse(&product, args), Ok(Invocation::Run(_))), "{list}");
-    }
-    assert!(parse(&product, arguments("--webhooks=a,-c")).is_err());
 }
 
 #[test]

@@ -100,7 +100,9 @@ impl<'a> Wiring<'a> {
     /// Has a cache filled and kept.
     pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
         let client = self.api_client("shared-informers", Lock::Main);
-        let reflector = Reflector::new(client, cache.clone(), ReflectorOptions::default(), self.caches.metrics.clone());
+        let streaming = self.manager.config.client_gates.watch_list;
+        let options = ReflectorOptions { streaming, ..ReflectorOptions::default() };
+        let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
         let (stop, cache) = (self.stop.clone(), cache.clone());
         let fill = reflector.run(stop).boxed();
         self.caches.filling.push(Filling { task, fill, full: async move { cache.synced().await }.boxed() });

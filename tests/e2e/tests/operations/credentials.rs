@@ -1,10 +1,11 @@
 //! `--use-service-account-credentials`: each controller with an account of its own, and what is said when a right lacks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ccm_e2e::scenario::{SOON, Scenario, account_user};
 use ccm_e2e::server::Kind;
+use ccm_testkit::control_plane::AuditEvent;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, PostParams};
@@ -42,36 +43,45 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
     s.initialized(&nodes, Duration::from_secs(60)).await?;
     s.served(&service, Duration::from_secs(60)).await?;
 
-    let log = s.server.audit_log().await?.events.split_off(begin);
-    let mut written = BTreeSet::new();
-    for event in log.iter().filter(|event| event.user.starts_with("system:serviceaccount:") && event.code < 300) {
-        if !matches!(event.verb.as_str(), "get" | "list" | "watch") {
-            written.insert((event.user.as_str(), event.resource.as_str()));
-        }
-        // Its own account asks with names of parts; a controller's with the account's.
-        let own = event.user == account_user(MANAGER);
-        let agent = event.user_agent.rsplit('/').next().unwrap_or_default();
-        anyhow::ensure!(own || agent == event.user, "{} is the user agent of {}", event.user_agent, event.user);
-    }
     let [node, of_services, _] = ACCOUNTS.map(account_user);
-    let manager = account_user(MANAGER);
-    let only = |user: &str| -> BTreeSet<&str> {
-        written.iter().filter(|(writer, _)| *writer == user).map(|(_, resource)| *resource).collect()
+    let wanted = BTreeSet::from([
+        (account_user(MANAGER), BTreeSet::from(["events", "leases", "serviceaccounts", "serviceaccounts/token"])),
+        (node, BTreeSet::from(["events", "nodes", "nodes/status"])),
+        (of_services, BTreeSet::from(["events", "services/status"])),
+    ]);
+    // Events come a little later.
+    let deadline = Instant::now() + SOON;
+    let log = loop {
+        let log = s.server.audit_log().await?.events.split_off(begin);
+        let written = written(&log);
+        if written == wanted {
+            break log;
+        }
+        anyhow::ensure!(Instant::now() < deadline, "written: {written:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    anyhow::ensure!(
-        only(&manager) == BTreeSet::from(["events", "leases", "serviceaccounts", "serviceaccounts/token"]),
-        "{written:?}"
-    );
-    anyhow::ensure!(only(&node) == BTreeSet::from(["events", "nodes", "nodes/status"]), "{written:?}");
-    anyhow::ensure!(only(&of_services) == BTreeSet::from(["events", "services/status"]), "{written:?}");
-    let asked = log
-        .iter()
-        .filter(|event| event.resource == "serviceaccounts/token" && event.user == manager && event.code < 300);
-    let asked: Vec<_> = asked.map(|event| event.name.as_str()).collect();
-    anyhow::ensure!(asked.len() == 2, "one token for each account serves: {asked:?}");
+    let manager = account_user(MANAGER);
+    for event in log.iter().filter(|event| event.user.starts_with("system:serviceaccount:") && event.user != manager) {
+        let agent = event.user_agent.rsplit('/').next().unwrap_or_default();
+        anyhow::ensure!(agent == event.user, "{} is the user agent of {}", event.user_agent, event.user);
+    }
+    let tokens = log.iter().filter(|event| event.resource == "serviceaccounts/token" && event.code < 300);
+    let tokens: Vec<_> = tokens.map(|event| event.name.as_str()).collect();
+    anyhow::ensure!(tokens.len() == 2, "one token for each account serves: {tokens:?}");
     // Every token of the cluster begins so.
     anyhow::ensure!(!ccm.log().contains("eyJ"), "a token was logged");
     ccm.terminate().await
+}
+
+/// What each service account wrote.
+fn written(log: &[AuditEvent]) -> BTreeSet<(String, BTreeSet<&str>)> {
+    let mut written: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for event in log.iter().filter(|event| event.user.starts_with("system:serviceaccount:") && event.code < 300) {
+        if !matches!(event.verb.as_str(), "get" | "list" | "watch") {
+            written.entry(event.user.clone()).or_default().insert(&event.resource);
+        }
+    }
+    written.into_iter().collect()
 }
 
 /// Makes the manager's account, with rights for the election and its caches alone.
