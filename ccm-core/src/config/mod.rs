@@ -56,7 +56,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// A product with the standard controllers and no flags of its own.
+    /// A product with the standard controllers, and no flags of its own.
     pub fn new(binary: &'static str, version: &'static str, providers: &'static [&'static str]) -> Self {
         Self {
             binary,

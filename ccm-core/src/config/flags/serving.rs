@@ -16,8 +16,10 @@ const fn authz(name: &'static str, slot: Slot, default: &'static str, help: &'st
     Flag::new(name, Authorization, slot, default, help).planned()
 }
 
+const NO_WEBHOOKS: &str = "admission webhooks are not supported";
+
 const fn webhook(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, WebhookServing, slot, default, help).without_effect("admission webhooks are not supported")
+    Flag::new(name, WebhookServing, slot, default, help).without_effect(NO_WEBHOOKS)
 }
 
 /// The server of health, metrics and configuration.
@@ -178,7 +180,7 @@ pub(super) static WEBHOOK: &[Flag] = &[
         Webhook,
         List(|c| &mut c.webhook.enabled),
         "",
-        "Admission webhooks to serve. Not supported: anything but nothing is an error.",
+        "Webhooks to serve. There are none, so that any name is an error.",
     ),
     webhook(
         "webhook-bind-address",

@@ -103,7 +103,7 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
          --cloud-config=/c --cloud-provider=k3s --cluster-cidr=10.42.0.0/16 --configure-cloud-routes=false \
          --controllers=*,-route --kubeconfig=/k --leader-elect-resource-name=k3s-cloud-controller-manager \
          --node-status-update-frequency=1m0s --profiling=false",
-        1,
+        0,
     ),
     (
         "a hosted control plane",
