@@ -1,7 +1,8 @@
 //! The process: arguments, logging, signals, exit code. A provider's `main` calls [`run`] and nothing else.
 
-use std::{ffi::OsString, future::Future, io::Write, process::ExitCode, sync::Arc};
+use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
 
+use axum::Router;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     provider::CloudProvider,
     runtime::{
         manager::{Exit, Manager},
+        serving::{Door, Pages, Server},
         shutdown::{SignalSource, UnixSignals},
     },
     telemetry::logging,
@@ -52,7 +54,7 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    let (dispatch, _verbosity) = logging::dispatch(&config.logging, std::io::stderr);
+    let (dispatch, verbosity) = logging::dispatch(&config.logging, std::io::stderr);
     tracing::dispatcher::set_global_default(dispatch)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
@@ -60,10 +62,37 @@ where
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
+    // Before the election: a standby is probed and scraped, too, and a port in use is to be known at once.
+    let server = Server::bind(&config.serving)?;
     let provider = build(config.clone()).await?;
     tracing::info!(version = product.version, provider = provider.name(), "starting");
-    let manager = Manager::from_config(product, config, provider).await?;
-    Box::pin(run_until_signalled(manager, UnixSignals::install()?)).await
+    let signals = UnixSignals::install()?;
+    let manager = Manager::from_config(product.clone(), config.clone(), provider).await?;
+    let Some(server) = server else {
+        return Box::pin(run_until_signalled(manager, signals)).await;
+    };
+    let door = Door::new(&config.authorization.always_allow_paths);
+    let pages = Pages::new(product, config, manager.registry(), manager.health(), verbosity);
+    let router = pages.router(door, Router::new())?;
+    Box::pin(run_and_serve(manager, signals, server, router)).await
+}
+
+/// Runs the manager and answers meanwhile, so that what happens at the end can be seen as well.
+async fn run_and_serve(
+    manager: Manager,
+    signals: impl SignalSource,
+    server: Server,
+    router: Router,
+) -> Result<ExitCode, BoxError> {
+    let end = CancellationToken::new();
+    let mut serve = pin!(server.run(router, end.clone()));
+    let code = tokio::select! {
+        result = run_until_signalled(manager, signals) => result?,
+        () = &mut serve => return Err("the HTTPS server ended".into()),
+    };
+    end.cancel();
+    serve.await;
+    Ok(code)
 }
 
 /// Runs the manager; the first signal stops it in order, the second at once.

@@ -3,6 +3,7 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod health;
 mod ipam;
 mod nodes;
 mod route;
@@ -21,6 +22,7 @@ use self::wiring::{Wiring, done};
 use super::{
     events::{EventDriver, EventMetrics, EventRecorder, WallClock},
     gate::WriteGate,
+    health::Health,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
     reflector::FirstSyncTimedOut,
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
@@ -60,6 +62,7 @@ pub struct Manager {
     clients: ClientFactory,
     host: String,
     registry: Registry,
+    health: Health,
     clock: WallClock,
 }
 
@@ -167,7 +170,7 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
-        Self { product, config, provider, clients, host: host.into(), registry, clock }
+        Self { product, config, provider, clients, host: host.into(), registry, health: Health::default(), clock }
     }
 
     /// Replaces the wall clock, for tests.
@@ -180,6 +183,11 @@ impl Manager {
     /// Returns the registry of the process.
     pub fn registry(&self) -> Registry {
         self.registry.clone()
+    }
+
+    /// Returns the health checks of the process, to which the manager adds its own while it runs.
+    pub fn health(&self) -> Health {
+        self.health.clone()
     }
 
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
@@ -204,6 +212,7 @@ impl Manager {
 
     async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
         let (elector, events) = self.elector(metrics)?;
+        let _alive = health::leader_election(&self.health, elector.health());
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
         background.spawn("leader-election-events", done(events.run(stop_events.clone())));
