@@ -111,7 +111,7 @@ impl Certificates {
 
     /// Chooses as Go's clients expect: the pair that names the server itself, then one with a wildcard, then one whose
     /// certificate is for the name, then the default.
-    fn choose(&self, name: &str) -> Arc<CertifiedKey> {
+    pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
         let named = |matches: &dyn Fn(&Pair) -> bool| self.named.iter().find(|pair| matches(pair));
         let pair = named(&|pair| pair.names.iter().any(|own| own.eq_ignore_ascii_case(name)))
             .or_else(|| named(&|pair| pair.names.iter().any(|own| is_under(name, own))))

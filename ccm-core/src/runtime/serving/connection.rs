@@ -131,7 +131,9 @@ pub(super) async fn serve(
 }
 
 async fn answer(stream: TlsStream<TcpStream>, router: Router, limits: Limits, stop: CancellationToken) {
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let tls = stream.get_ref().1;
+    let h2 = tls.alpn_protocol() == Some(b"h2");
+    let certificates = tls.peer_certificates().unwrap_or_default();
     let peer = Peer(certificates.iter().map(|certificate| certificate.clone().into_owned()).collect());
     let requests = Requests::default();
     let service = service_fn({
@@ -151,7 +153,9 @@ async fn answer(stream: TlsStream<TcpStream>, router: Router, limits: Limits, st
     });
     let streams = Streams::default();
     let _streams_end_with_the_connection = streams.0.clone().drop_guard();
-    let mut builder = Builder::new(streams);
+    let builder = Builder::new(streams);
+    // What was agreed on, not what the first bytes look like: nothing limits the wait for those.
+    let mut builder = if h2 { builder.http2_only() } else { builder.http1_only() };
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(limits.streams);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));

@@ -17,7 +17,7 @@ pub(super) struct Made {
 /// Makes a certificate for loopback and, unless that stands for every address, the address listened on.
 pub(super) fn make(bind: IpAddr) -> Result<Made, rcgen::Error> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-    if !bind.is_unspecified() && !bind.is_loopback() {
+    if !bind.is_unspecified() && !names.contains(&bind.to_string()) {
         names.push(bind.to_string());
     }
     let mut params = CertificateParams::new(names)?;

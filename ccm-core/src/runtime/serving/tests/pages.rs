@@ -112,7 +112,8 @@ async fn each_kind_of_check_fails_what_it_should() {
     assert_eq!(statuses().await, [200, 200, 200]);
     stuck.store(true, Ordering::Relaxed);
     assert_eq!(statuses().await, [200, 200, 200], "a cloud outage fails nothing");
-    let degraded = "[+]leaderElection ok\n[+]caches ok\n[!]service-lb-controller degraded: the reason\nreadyz check passed\n";
+    let degraded =
+        "[+]leaderElection ok\n[+]caches ok\n[!]service-lb-controller degraded: the reason\nreadyz check passed\n";
     assert_eq!(site.get("/readyz?verbose").await, (200, degraded.to_owned()));
     assert_eq!(site.get("/livez?verbose").await.1, "[+]leaderElection ok\nlivez check passed\n");
     assert_eq!(site.get("/readyz/service-lb-controller").await.0, 500, "asked for by name it is told");
