@@ -1,0 +1,3 @@
+//! The HTTPS server of health, metrics and configuration.
+
+pub mod auth;
