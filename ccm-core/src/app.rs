@@ -3,6 +3,7 @@
 use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
 
 use axum::Router;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -11,7 +12,10 @@ use crate::{
     provider::CloudProvider,
     runtime::{
         manager::{Exit, Manager},
-        serving::{Door, Pages, Server},
+        serving::{
+            Door, Pages, Server,
+            auth::{Auth, AuthClients},
+        },
         shutdown::{SignalSource, UnixSignals},
     },
     telemetry::logging,
@@ -71,10 +75,33 @@ where
     let Some(server) = server else {
         return Box::pin(run_until_signalled(manager, signals)).await;
     };
-    let door = Door::new(&config.authorization.always_allow_paths);
+    let door = Door::new(&config.authorization.always_allow_paths)?;
+    let (manager, auth) = recognise_callers(manager, &product, &config, door.clone());
     let pages = Pages::new(product, config, manager.registry(), manager.health(), verbosity);
     let router = pages.router(door, Router::new())?;
-    Box::pin(run_and_serve(manager, signals, server, router)).await
+    Box::pin(run_and_serve(manager, signals, server, router, auth)).await
+}
+
+/// Has the manager find out, once it reached the API server and before it does anything else, how callers of the HTTPS
+/// server are recognised. What is returned gets the result.
+fn recognise_callers(
+    manager: Manager,
+    product: &Product,
+    config: &Config,
+    door: Door,
+) -> (Manager, oneshot::Receiver<Auth>) {
+    let (sender, receiver) = oneshot::channel();
+    let (authentication, authorization) = (config.authentication.clone(), config.authorization.clone());
+    let (product, registry) = (product.clone(), manager.registry());
+    let connect = async move {
+        let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
+        let auth = Auth::connect(&authentication, &authorization, clients, &registry).await?;
+        door.post(Arc::new(auth.clone()));
+        // Without a receiver the process is ending already.
+        let _ = sender.send(auth);
+        Ok(())
+    };
+    (manager.after_first_contact(connect), receiver)
 }
 
 /// Runs the manager and answers meanwhile, so that what happens at the end can be seen as well.
@@ -83,12 +110,23 @@ async fn run_and_serve(
     signals: impl SignalSource,
     server: Server,
     router: Router,
+    auth: oneshot::Receiver<Auth>,
 ) -> Result<ExitCode, BoxError> {
     let end = CancellationToken::new();
-    let mut serve = pin!(server.run(router, end.clone()));
+    let keep_fresh = async {
+        if let Some(Ok(auth)) = end.run_until_cancelled(auth).await {
+            auth.run(end.clone()).await;
+        }
+    };
+    let answer = async {
+        server.run(router, end.clone()).await;
+        // Alone when the process ends, and if not, it should.
+        end.cancel();
+    };
+    let mut serve = pin!(async { tokio::join!(answer, keep_fresh) });
     let code = tokio::select! {
         result = run_until_signalled(manager, signals) => result?,
-        () = &mut serve => return Err("the HTTPS server ended".into()),
+        _ = &mut serve => return Err("the HTTPS server ended".into()),
     };
     end.cancel();
     serve.await;

@@ -12,8 +12,10 @@ mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
+use parking_lot::Mutex;
 use prometheus::{IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +27,7 @@ use super::{
     health::Health,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
     reflector::FirstSyncTimedOut,
+    serving::auth::AuthError,
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
@@ -64,6 +67,8 @@ pub struct Manager {
     registry: Registry,
     health: Health,
     clock: WallClock,
+    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
+    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
 }
 
 /// How a manager ended without an error.
@@ -93,6 +98,9 @@ pub enum ManagerError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Callers of the HTTPS server could not be recognised.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The election's settings contradict each other.
     #[error(transparent)]
     Election(#[from] InvalidElection),
@@ -170,7 +178,17 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
-        Self { product, config, provider, clients, host: host.into(), registry, health: Health::default(), clock }
+        Self {
+            product,
+            config,
+            provider,
+            clients,
+            host: host.into(),
+            registry,
+            health: Health::default(),
+            clock,
+            prelude: Mutex::default(),
+        }
     }
 
     /// Replaces the wall clock, for tests.
@@ -190,8 +208,18 @@ impl Manager {
         self.health.clone()
     }
 
+    /// Has this done when the API server was reached, before the election. If it fails the manager does not go on.
+    #[must_use]
+    pub fn after_first_contact(
+        mut self,
+        prelude: impl Future<Output = Result<(), AuthError>> + Send + 'static,
+    ) -> Self {
+        *self.prelude.get_mut() = Some(prelude.boxed());
+        self
+    }
+
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
-    pub async fn run(self, stop: CancellationToken) -> Result<Exit, ManagerError> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<Exit, ManagerError> {
         if !self.provider.has_cluster_id() {
             if !self.config.generic.allow_untagged_cloud {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
@@ -201,6 +229,12 @@ impl Manager {
         match stop.run_until_cancelled(self.wait_for_api_server()).await {
             Some(reachable) => reachable?,
             None => return Ok(Exit::Stopped),
+        }
+        if let Some(prelude) = self.prelude.get_mut().take() {
+            match stop.run_until_cancelled(prelude).await {
+                Some(done) => done?,
+                None => return Ok(Exit::Stopped),
+            }
         }
         let event_metrics = EventMetrics::register(&self.registry)?;
         if self.config.leader_election.enabled {

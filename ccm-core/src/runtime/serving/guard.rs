@@ -4,12 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use axum::{
+    body::Body,
     extract::{Request, State},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use http::{StatusCode, request::Parts};
 use rustls::pki_types::CertificateDer;
+
+use super::auth::{AllowedPaths, Auth, AuthError, Refusal};
 
 /// The caller's certificates, its own first; empty without one. Only the key of the first is proved to be the caller's.
 #[derive(Clone, Debug, Default)]
@@ -22,16 +25,14 @@ pub trait Guard: Send + Sync + 'static {
     ///
     /// # Errors
     /// What to answer instead.
-    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), Refused>;
+    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), Refusal>;
 }
 
-/// The answer to a request that is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// 401, 403, or a 5xx when it cannot be decided.
-    pub status: StatusCode,
-    /// Why, for the caller.
-    pub reason: String,
+#[async_trait]
+impl Guard for Auth {
+    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), Refusal> {
+        Self::check(self, peer, parts).await.map(drop)
+    }
 }
 
 /// Lets requests in or not. Clones are one.
@@ -40,14 +41,22 @@ pub struct Refused {
 /// checks its token. Until a guard is posted nothing else is served.
 #[derive(Clone)]
 pub struct Door {
-    always_allowed: Arc<[String]>,
+    always_allowed: Arc<AllowedPaths>,
     guard: Arc<OnceLock<Arc<dyn Guard>>>,
 }
 
 impl Door {
     /// Makes a door that lets everybody to these paths (`--authorization-always-allow-paths`) and nobody anywhere else.
-    pub fn new(always_allowed: &[String]) -> Self {
-        Self { always_allowed: always_allowed.into(), guard: Arc::default() }
+    ///
+    /// # Errors
+    /// The path that is none.
+    pub fn new(always_allowed: &[String]) -> Result<Self, AuthError> {
+        let paths = AllowedPaths::parse(always_allowed).map_err(|value| AuthError::Flag {
+            flag: "authorization-always-allow-paths",
+            value,
+            reason: "may have a * at its end only".to_owned(),
+        })?;
+        Ok(Self { always_allowed: Arc::new(paths), guard: Arc::default() })
     }
 
     /// Posts a guard. There is one at most: a second one is turned away.
@@ -57,20 +66,13 @@ impl Door {
         }
     }
 
-    fn is_open(&self, path: &str) -> bool {
-        self.always_allowed.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(prefix) => path.starts_with(prefix),
-            None => path == allowed,
-        })
-    }
-
-    async fn check(&self, peer: &Peer, parts: &Parts) -> Result<(), Refused> {
-        if self.is_open(parts.uri.path()) {
+    async fn check(&self, peer: &Peer, parts: &Parts) -> Result<(), Refusal> {
+        if self.always_allowed.contains(parts.uri.path()) {
             return Ok(());
         }
         match self.guard.get() {
             Some(guard) => guard.check(&peer.0, parts).await,
-            None => Err(Refused {
+            None => Err(Refusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 reason: "callers cannot be authenticated yet".to_owned(),
             }),
@@ -90,6 +92,6 @@ pub(super) async fn ask(State(door): State<Door>, request: Request, next: Next) 
     let (parts, body) = request.into_parts();
     match door.check(&peer, &parts).await {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(refused) => (refused.status, format!("{}\n", refused.reason)).into_response(),
+        Err(refusal) => refusal.response().map(Body::from),
     }
 }

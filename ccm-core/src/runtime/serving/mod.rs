@@ -3,6 +3,7 @@
 //! It listens before the election, on a standby too, and ends last. Which pages there are is in [`Pages`], who sees them is
 //! decided by the [`Door`]; certificates are read again when their files change.
 
+pub mod auth;
 mod certificates;
 mod connection;
 mod guard;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     certificates::CertificateError,
-    guard::{Door, Guard, Peer, Refused},
+    guard::{Door, Guard, Peer},
     pages::Pages,
 };
 use self::{

@@ -20,7 +20,7 @@ use crate::{
     config::{Config, Invocation, Product, parse},
     runtime::{
         health::{Health, Kind},
-        serving::{Door, Guard, Pages, Refused},
+        serving::{Door, Guard, Pages, auth::Refusal},
     },
     telemetry::logging::{self, LoggingConfig, Verbosity},
 };
@@ -43,7 +43,7 @@ struct Site {
 
 impl Site {
     fn new(flags: &[&str]) -> Self {
-        Self::behind(Door::new(&["/*".to_owned()]), flags)
+        Self::behind(Door::new(&["/*".to_owned()]).unwrap(), flags)
     }
 
     fn behind(door: Door, flags: &[&str]) -> Self {
@@ -219,18 +219,18 @@ struct Porter;
 
 #[async_trait]
 impl Guard for Porter {
-    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), Refused> {
+    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), Refusal> {
         assert!(peer.is_empty());
         match parts.headers.get(header::AUTHORIZATION).is_some() {
             true => Ok(()),
-            false => Err(Refused { status: StatusCode::UNAUTHORIZED, reason: "who is it".to_owned() }),
+            false => Err(Refusal { status: StatusCode::UNAUTHORIZED, reason: "who is it".to_owned() }),
         }
     }
 }
 
 #[tokio::test]
 async fn without_a_guard_only_open_pages_are_served() {
-    let door = Door::new(&["/healthz".to_owned(), "/metrics*".to_owned()]);
+    let door = Door::new(&["/healthz".to_owned(), "/metrics*".to_owned()]).unwrap();
     let site = Site::behind(door.clone(), &[]);
     let statuses = async |paths: &[&str]| {
         let mut statuses = Vec::new();
