@@ -8,6 +8,9 @@ mod ipam;
 mod nodes;
 mod route;
 mod services;
+mod telemetry;
+#[cfg(test)]
+pub(crate) use telemetry::register_own;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -16,13 +19,16 @@ use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
 use parking_lot::Mutex;
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::wiring::{Wiring, done};
+use self::{
+    telemetry::Telemetry,
+    wiring::{Wiring, done},
+};
 use super::{
-    events::{EventDriver, EventMetrics, EventRecorder, WallClock},
+    events::{EventDriver, EventRecorder, WallClock},
     gate::WriteGate,
     health::Health,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
@@ -31,15 +37,11 @@ use super::{
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
-    config::{
-        self, Config, Product, client::ClientConfigError, controllers as names,
-        feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
-    },
+    config::{self, Config, Product, client::ClientConfigError, feature_gates::ADDITIONAL_LABELS_RECONCILIATION},
     controllers::node_ipam::NodeIpamError,
     error::chain,
     k8s::{NodeFields, well_known as wk},
     provider::{CloudError, CloudProvider, ProviderContext},
-    telemetry::metrics::register,
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -236,15 +238,15 @@ impl Manager {
                 None => return Ok(Exit::Stopped),
             }
         }
-        let event_metrics = EventMetrics::register(&self.registry)?;
+        let telemetry = Telemetry::register(&self)?;
         if self.config.leader_election.enabled {
-            return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;
+            return Box::pin(self.elect_and_lead(&stop, &telemetry)).await;
         }
-        self.lead(stop, WriteGate::always_open(), &event_metrics).await?;
+        self.lead(stop, WriteGate::always_open(), &telemetry).await?;
         Ok(Exit::Stopped)
     }
 
-    async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
+    async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &Telemetry) -> Result<Exit, ManagerError> {
         let (elector, events) = self.elector(metrics)?;
         let _alive = health::leader_election(&self.health, elector.health());
         let mut background = Tasks::new(CancellationToken::new());
@@ -268,7 +270,7 @@ impl Manager {
         leading: Leading,
         gate: WriteGate,
         stop: &CancellationToken,
-        metrics: &EventMetrics,
+        metrics: &Telemetry,
     ) -> Result<Exit, ManagerError> {
         let (work, end) = (stop.child_token(), CancellationToken::new());
         let keep = async {
@@ -292,7 +294,7 @@ impl Manager {
     }
 
     /// Runs caches, controllers and the provider until `stop`, or until one of them ends.
-    async fn lead(&self, stop: CancellationToken, gate: WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
+    async fn lead(&self, stop: CancellationToken, gate: WriteGate, metrics: &Telemetry) -> Result<(), ManagerError> {
         let mut tasks = Tasks::new(stop.clone());
         match stop.run_until_cancelled(self.start(&mut tasks, &gate, metrics)).await {
             Some(started) => started?,
@@ -307,7 +309,7 @@ impl Manager {
         }
     }
 
-    fn elector(&self, metrics: &EventMetrics) -> Result<(LeaderElector, EventDriver), ManagerError> {
+    fn elector(&self, metrics: &Telemetry) -> Result<(LeaderElector, EventDriver), ManagerError> {
         let flags = &self.config.leader_election;
         let config = leader_election::LeaderElectionConfig {
             namespace: flags.resource_namespace.clone(),
@@ -318,21 +320,21 @@ impl Manager {
             retry_period: flags.retry_period,
         };
         let (events, driver) = EventRecorder::new(
-            (self.clients)("events"),
+            metrics.election_client(self, "events"),
             wk::COMPONENT_MANAGER,
             WriteGate::always_open(),
-            metrics.clone(),
+            metrics.events.clone(),
             self.clock.clone(),
         );
-        let client = (self.clients)("leader-election");
+        let client = metrics.election_client(self, "leader-election");
         let metrics = LeaderElectionMetrics::register(&self.registry)?;
         Ok((LeaderElector::new(client, config, metrics, events, self.clock.clone())?, driver))
     }
 
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change.
-    async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
-        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
+    async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &Telemetry) -> Result<(), ManagerError> {
+        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop());
         let network = wiring.route_controller()?;
         wiring.node_controllers(network)?;
         wiring.node_ipam_controller()?;
@@ -340,11 +342,9 @@ impl Manager {
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.start_provider(tasks, context).await?;
-        let running = running_controllers(&self.registry)?;
+        metrics.leads();
         for (name, controller) in controllers {
-            if let Some(label) = metric_name(name) {
-                running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
-            }
+            metrics.runs(name);
             tasks.spawn(name, controller);
         }
         Ok(())
@@ -390,18 +390,6 @@ impl Manager {
             tokio::time::sleep(API_SERVER_PAUSE).await;
         }
     }
-}
-
-/// Registers upstream's gauge of the controllers that run.
-fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
-    let help = "Indicates where instances of a controller are currently running.";
-    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
-    register(registry, gauge)
-}
-
-/// Returns the name of a controller in upstream's gauge: its alias.
-fn metric_name(name: &str) -> Option<&'static str> {
-    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
 }
 
 /// The manager is asked to stop by a token; signals are the process's business.
