@@ -46,19 +46,18 @@ pub enum ClientConfigError {
 
 /// The user agent of one client: `<binary>/<version> (<os>/<arch>) kubernetes/<commit>/<client name>`, as client-go's.
 pub fn user_agent(product: &Product, client_name: &str) -> String {
-    // Go's names, so that audit logs and flow-control rules that know them still match.
+    format!("{}/{} ({}) kubernetes/{}/{client_name}", product.binary, product.version, platform(), product.commit)
+}
+
+/// Returns the system and architecture that this was built for, such as `linux/amd64`: Go's names, so that audit logs and
+/// flow-control rules that know them still match.
+pub fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    format!(
-        "{}/{} ({}/{architecture}) kubernetes/{}/{client_name}",
-        product.binary,
-        product.version,
-        std::env::consts::OS,
-        product.commit
-    )
+    format!("{}/{architecture}", std::env::consts::OS)
 }
 
 /// Loads the configuration of a client. Reads files, connects to nothing.

@@ -1,6 +1,7 @@
 //! Checks of values on their own and against each other, after all were read.
 
 mod node_ipam;
+mod tls;
 
 use std::num::{NonZeroU16, NonZeroUsize};
 
@@ -9,6 +10,8 @@ use ipnet::IpNet;
 use super::types::{Config, LeaderElectionConfig, ResourceLock};
 use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
 use crate::telemetry::logging;
+
+pub(super) use self::tls::warnings as tls_warnings;
 
 /// The renew deadline must leave room for one retry with its jitter, as in client-go.
 const JITTER: f64 = 1.2;
@@ -26,7 +29,8 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     check_client(config, &mut errors);
     check_serving(config, &mut errors);
     check_request_headers(config, &mut errors);
-    check_webhooks(product, config, &mut errors);
+    check_webhooks(config, &mut errors);
+    tls::check(config, &mut errors);
     check_logging(config, &mut errors);
     ConfigErrors::check(errors)
 }
@@ -238,12 +242,10 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-fn check_webhooks(product: &Product, config: &Config, errors: &mut Vec<ConfigError>) {
-    for entry in config.webhook.enabled.iter().filter(|entry| *entry != "*") {
-        let name = entry.strip_prefix('-').unwrap_or(entry);
-        if !product.webhooks.contains(&name) {
-            errors.push(ConfigError::UnknownWebhook { name: name.to_owned() });
-        }
+/// A webhook that the API server would call in vain must not look as if it were served.
+fn check_webhooks(config: &Config, errors: &mut Vec<ConfigError>) {
+    if !config.webhook.enabled.is_empty() {
+        errors.push(rejected("webhooks", &config.webhook.enabled.join(","), "admission webhooks are not supported"));
     }
 }
 

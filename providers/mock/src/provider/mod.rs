@@ -106,11 +106,6 @@ impl MockProvider {
     pub fn region(&self) -> &str {
         &self.region
     }
-
-    /// Fails unless the operation may start a request that changes something.
-    fn check_write(op: &Op) -> Result<(), CloudError> {
-        op.may_write()
-    }
 }
 
 impl std::fmt::Debug for MockProvider {
@@ -138,6 +133,17 @@ impl CloudProvider for MockProvider {
             }
         };
         if ours { NodeClaim::Ours } else { NodeClaim::Foreign }
+    }
+
+    fn mutations(&self) -> &'static [&'static str] {
+        &[
+            load_balancer::CREATE,
+            load_balancer::MODIFY,
+            load_balancer::UPDATE,
+            load_balancer::DELETE,
+            routes::CREATE,
+            routes::DELETE,
+        ]
     }
 
     /// The labels that node selectors may name.

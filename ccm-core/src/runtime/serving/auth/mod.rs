@@ -44,13 +44,13 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::paths::AllowedPaths;
 pub use self::{
     caller::{Caller, Refusal},
     clients::AuthClients,
 };
 use self::{
     metrics::AuthMetrics,
-    paths::AllowedPaths,
     reviews::{AccessReviews, Asker, Decision, TokenReviews},
     trust::{CONFIG_MAP, Trust},
 };

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 ///
 /// A leading slash is optional, as upstream. Paths are compared as they came, undecoded, which is also how they are routed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct AllowedPaths {
+pub(in crate::runtime::serving) struct AllowedPaths {
     exact: BTreeSet<String>,
     prefixes: Vec<String>,
 }
 
 impl AllowedPaths {
     /// Reads the entries of `--authorization-always-allow-paths`; the error is the entry that is none.
-    pub(super) fn parse(entries: &[String]) -> Result<Self, String> {
+    pub(in crate::runtime::serving) fn parse(entries: &[String]) -> Result<Self, String> {
         let mut paths = Self::default();
         for entry in entries {
             let path = entry.strip_prefix('/').unwrap_or(entry);
@@ -29,7 +29,7 @@ impl AllowedPaths {
 
     /// Whether the path of a request is one of them. A path that could mean another one once somebody resolves it is never
     /// let in by a prefix.
-    pub(super) fn contains(&self, path: &str) -> bool {
+    pub(in crate::runtime::serving) fn contains(&self, path: &str) -> bool {
         let path = path.strip_prefix('/').unwrap_or(path);
         self.exact.contains(path) || (is_plain(path) && self.prefixes.iter().any(|prefix| path.starts_with(prefix)))
     }
