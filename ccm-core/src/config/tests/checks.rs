@@ -318,6 +318,11 @@ const REFUSALS: &[(&str, &str)] = &[
     ("--webhook-secure-port=10258", "--webhook-secure-port=10258: must differ from --secure-port=10258"),
     ("--tls-cert-file=/a", "--tls-cert-file=/a: needs --tls-private-key-file, too"),
     ("--requestheader-group-headers=a,,b", "--requestheader-group-headers=a,,b: must not have blank entries"),
+    ("--requestheader-allowed-names=a,", "--requestheader-allowed-names=a,: must not have blank entries"),
+    (
+        "--authorization-always-allow-paths=/healthz,/a*b",
+        "--authorization-always-allow-paths=/a*b: may have a * at its end only",
+    ),
     ("--requestheader-uid-headers=X-Uid", "--requestheader-uid-headers=X-Uid: must contain X-Remote-Uid"),
     ("--webhooks=a,-b", "--webhooks=a,-b: admission webhooks are not supported"),
     ("--webhooks=*", "--webhooks=*: admission webhooks are not supported"),
