@@ -12,7 +12,10 @@ use crate::{
         manager::{Exit, Manager},
         shutdown::{SignalSource, UnixSignals},
     },
-    telemetry::logging,
+    telemetry::{
+        logging,
+        traces::{SpanLayer, Traces, TracesConfig},
+    },
 };
 
 /// Error of a provider's constructor.
@@ -52,7 +55,8 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    let (dispatch, _verbosity) = logging::dispatch(&config.logging, std::io::stderr);
+    let (traces, spans) = traces(&product, &config)?.unzip();
+    let (dispatch, _verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
@@ -60,10 +64,30 @@ where
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
+    let result = run_manager(product, config, build).await;
+    if let Some(traces) = traces {
+        traces.shutdown().await;
+    }
+    result
+}
+
+async fn run_manager<B, F>(product: Product, config: Config, build: B) -> Result<ExitCode, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
     let provider = build(config.clone()).await?;
     tracing::info!(version = product.version, provider = provider.name(), "starting");
     let manager = Manager::from_config(product, config, provider).await?;
     Box::pin(run_until_signalled(manager, UnixSignals::install()?)).await
+}
+
+/// Begins to export traces, if `--tracing-config-file` is given.
+fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLayer)>, BoxError> {
+    let Some(file) = &config.debugging.tracing_config_file else { return Ok(None) };
+    let settings = TracesConfig::load(file)?;
+    let instance = uuid::Uuid::new_v4().to_string();
+    Ok(Some(Traces::start(&settings, product.binary, product.version, instance)?))
 }
 
 /// Runs the manager; the first signal stops it in order, the second at once.
