@@ -61,7 +61,6 @@ fn help_entry(text: &mut String, flag: &Flag) {
 fn note(flag: &Flag) -> Option<String> {
     let support = match flag.support {
         Support::Built => None,
-        Support::Planned => Some("not supported yet: accepted, no effect".to_owned()),
         Support::NoEffect(why) => Some(format!("no effect: {why}")),
     };
     let deprecated = flag.deprecated.map(|advice| format!("DEPRECATED: {advice}"));
@@ -118,8 +117,7 @@ pub(super) fn reference(product: &Product) -> String {
          Names, defaults and syntax are those of Kubernetes' Go cloud-controller-managers, version 1.37. `-` and `_` in \
          names mean the same. `--flag=value` and `--flag value` both work, except for switches (type bool), whose value \
          needs the `=`. The last use of a flag wins; uses of lists add up. Durations are Go's (`1h2m3.5s`).\n\n\
-         A flag that is \"not yet\" supported is read and checked, and makes one warning at start if it is set to other \
-         than its default.\n",
+         A flag without effect is read and checked, and makes one warning at start if it is set to other than its default.\n",
     );
     for group in Group::ALL {
         let flags = sorted(product, group);
@@ -148,7 +146,6 @@ fn reference_row(page: &mut String, flag: &Flag) {
     let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
     let supported = match flag.support {
         Support::Built => "yes".to_owned(),
-        Support::Planned => "not yet".to_owned(),
         Support::NoEffect(why) => format!("no effect: {why}"),
     };
     let deprecated = flag.deprecated.map(|advice| format!(" *Deprecated: {advice}.*")).unwrap_or_default();

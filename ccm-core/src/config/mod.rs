@@ -17,6 +17,7 @@
 mod args;
 pub mod client;
 mod client_gates;
+mod configz;
 pub mod controllers;
 pub(crate) mod duration;
 mod error;
@@ -140,15 +141,13 @@ fn defaults(product: &Product) -> Config {
 fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
     let mut values = Vec::new();
     let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
+    warnings.extend(validate::tls_warnings(config));
     for flag in flags::all(product) {
         let value = flag.slot.render(config, flag.name);
         let changed = value != flag.default;
         if changed {
             warnings.extend(match flag.support {
                 flags::Support::Built => None,
-                flags::Support::Planned => {
-                    Some(format!("--{}={value} is not supported yet and has no effect", flag.name))
-                }
                 flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
         }

@@ -27,7 +27,7 @@ pub struct Config {
     pub leader_election: LeaderElectionConfig,
     /// Leader migration between two controller managers.
     pub leader_migration: LeaderMigrationConfig,
-    /// Profiling.
+    /// Profiling and traces.
     pub debugging: DebuggingConfig,
     /// The cloud-node controller.
     pub node: NodeConfig,
@@ -98,7 +98,7 @@ pub struct FlagValue {
 }
 
 impl Config {
-    /// What the operator should be told once at start: flags that are set but have no effect, yet or any more.
+    /// What the operator should be told once at start: flags that are set but have no effect, or soon will have none.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -222,6 +222,8 @@ pub struct DebuggingConfig {
     pub profiling: bool,
     /// Whether those of lock contention are, too.
     pub contention_profiling: bool,
+    /// `--tracing-config-file`: where traces go; read at the start ([`TracesConfig`](crate::telemetry::traces::TracesConfig)).
+    pub tracing_config_file: Option<PathBuf>,
 }
 
 /// The cloud-node controller.

@@ -1,6 +1,7 @@
 //! Checks of values on their own and against each other, after all were read.
 
 mod node_ipam;
+mod tls;
 
 use std::num::{NonZeroU16, NonZeroUsize};
 
@@ -9,6 +10,8 @@ use ipnet::IpNet;
 use super::types::{Config, LeaderElectionConfig, ResourceLock};
 use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
 use crate::telemetry::logging;
+
+pub(super) use self::tls::warnings as tls_warnings;
 
 /// The renew deadline must leave room for one retry with its jitter, as in client-go.
 const JITTER: f64 = 1.2;
@@ -27,6 +30,7 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     check_serving(config, &mut errors);
     check_request_headers(config, &mut errors);
     check_webhooks(config, &mut errors);
+    tls::check(config, &mut errors);
     check_logging(config, &mut errors);
     ConfigErrors::check(errors)
 }
@@ -221,6 +225,7 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
         ("requestheader-group-headers", &authentication.requestheader_group_headers),
         ("requestheader-extra-headers-prefix", &authentication.requestheader_extra_headers_prefix),
         ("requestheader-uid-headers", &authentication.requestheader_uid_headers),
+        ("requestheader-allowed-names", &authentication.requestheader_allowed_names),
     ] {
         if values.iter().any(|value| value.trim().is_empty()) {
             errors.push(rejected(flag, &values.join(","), "must not have blank entries"));
@@ -229,6 +234,11 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
     let uid = &authentication.requestheader_uid_headers;
     if !uid.is_empty() && !uid.iter().any(|header| header.eq_ignore_ascii_case("X-Remote-Uid")) {
         errors.push(rejected("requestheader-uid-headers", &uid.join(","), "must contain X-Remote-Uid"));
+    }
+    for path in &config.authorization.always_allow_paths {
+        if path.strip_suffix('*').unwrap_or(path).contains('*') {
+            errors.push(rejected("authorization-always-allow-paths", path, "may have a * at its end only"));
+        }
     }
 }
 

@@ -170,9 +170,8 @@ pub(super) static GENERIC: &[Flag] = &[
         Debugging,
         Bool(|c| &mut c.debugging.profiling),
         "true",
-        "Serve profiles under /debug/pprof/.",
-    )
-    .planned(),
+        "Serve /debug/flags/v, which changes the verbosity of logs. There are no profiles: /debug/pprof/ says so.",
+    ),
     Flag::new(
         "contention-profiling",
         Debugging,
@@ -180,7 +179,14 @@ pub(super) static GENERIC: &[Flag] = &[
         "false",
         "Serve profiles of lock contention, too.",
     )
-    .planned(),
+    .without_effect("profiles are Go's"),
+    Flag::new(
+        "tracing-config-file",
+        Debugging,
+        Path(|c| &mut c.debugging.tracing_config_file),
+        "",
+        "File that says where traces go (OTLP over gRPC) and how many, in the format of kube-apiserver; without it there are none.",
+    ),
 ];
 
 /// The controllers' own flags, and the client's files.

@@ -1,6 +1,5 @@
-//! Defaults, checks and warnings. Lines of the catalogue (11.8) that are not here belong to parts that are
-//! elsewhere: the health handler, leader migration's file and filter, and the configuration's JSON round trip (`/configz`);
-//! or to none: there are no webhooks.
+//! Defaults, checks and warnings. The health handler, leader migration's file and filter, and the configuration's JSON form
+//! (`/configz`) have their tests beside them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -89,6 +88,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("tls-min-version", ""),
     ("tls-private-key-file", ""),
     ("tls-sni-cert-key", ""),
+    ("tracing-config-file", ""),
     ("use-service-account-credentials", "false"),
     ("v", "0"),
     ("version", "false"),
@@ -188,6 +188,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("tls-curve-preferences", "29"),
     ("tls-min-version", "VersionTLS13"),
     ("tls-sni-cert-key", "a,b"),
+    ("tracing-config-file", "/a"),
     ("use-service-account-credentials", "true"),
     ("v", "2"),
     ("version", "v1.2.3"),
@@ -318,9 +319,15 @@ const REFUSALS: &[(&str, &str)] = &[
     ("--webhook-secure-port=10258", "--webhook-secure-port=10258: must differ from --secure-port=10258"),
     ("--tls-cert-file=/a", "--tls-cert-file=/a: needs --tls-private-key-file, too"),
     ("--requestheader-group-headers=a,,b", "--requestheader-group-headers=a,,b: must not have blank entries"),
+    ("--requestheader-allowed-names=a,", "--requestheader-allowed-names=a,: must not have blank entries"),
+    (
+        "--authorization-always-allow-paths=/healthz,/a*b",
+        "--authorization-always-allow-paths=/a*b: may have a * at its end only",
+    ),
     ("--requestheader-uid-headers=X-Uid", "--requestheader-uid-headers=X-Uid: must contain X-Remote-Uid"),
     ("--webhooks=a,-b", "--webhooks=a,-b: admission webhooks are not supported"),
     ("--webhooks=*", "--webhooks=*: admission webhooks are not supported"),
+    ("--tls-curve-preferences=29,29", "--tls-curve-preferences=29,29: duplicate curve preference 29"),
     ("--v=-1", "--v=-1: cannot be a negative number"),
     ("--vmodule=node", "--vmodule=node: \"node\" is not of the form pattern=N"),
     ("--vmodule=a=1 --logging-format=json", "--vmodule=a=1: only works with --logging-format=text"),
@@ -365,6 +372,16 @@ fn alpha_logging_flags_pass_with_their_gate() {
         run("--feature-gates=LoggingAlphaOptions=true --log-json-split-stream --log-json-info-buffer-size=64Ki");
     assert!(config.logging.json.split_stream);
     assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
+}
+
+#[test]
+fn a_cipher_suite_is_known_weak_or_a_mistake() {
+    let config = run("--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA");
+    let weak = "--tls-cipher-suites: TLS_RSA_WITH_AES_128_CBC_SHA left out: weak, and not served by this program";
+    assert_eq!(config.warnings(), [weak]);
+    let wrong = refused("--tls-cipher-suites=TLS_FOO,TLS_AES_128_GCM_SHA256");
+    let begin = "--tls-cipher-suites=TLS_FOO,TLS_AES_128_GCM_SHA256: cipher suite TLS_FOO does not exist; known are";
+    assert!(wrong.len() == 1 && wrong[0].starts_with(begin), "{wrong:?}");
 }
 
 #[test]

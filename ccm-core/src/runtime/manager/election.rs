@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_LIMIT, Exit, Manager, ManagerError, wiring::Task};
-use crate::config::leader_migration::Lock;
+use super::{DRAIN_LIMIT, Exit, Manager, ManagerError, health, telemetry::Telemetry, wiring::Task};
 use crate::{
+    config::leader_migration::Lock,
     k8s::well_known as wk,
     runtime::{
-        events::{EventDriver, EventMetrics, EventRecorder},
+        events::{EventDriver, EventRecorder},
         gate::WriteGate,
         leader_election::{self, LeaderElectionConfig, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
         shutdown::{self, TaskError, Tasks},
@@ -60,11 +60,15 @@ impl Manager {
     pub(super) async fn elect_and_lead(
         &self,
         stop: &CancellationToken,
-        metrics: &EventMetrics,
+        metrics: &Telemetry,
     ) -> Result<Exit, ManagerError> {
         let electors = self.electors(metrics)?;
         let gates = Gates::of(&electors);
         let Electors { main, migration, events } = electors;
+        let _alive = health::election(&self.health, health::LEADER_ELECTION, main.health());
+        let _both = migration
+            .as_ref()
+            .map(|elector| health::election(&self.health, health::LEADER_MIGRATION, elector.health()));
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
         background.spawn("leader-election-events", super::done(events.run(stop_events.clone())));
@@ -86,7 +90,7 @@ impl Manager {
         result
     }
 
-    fn electors(&self, metrics: &EventMetrics) -> Result<Electors, ManagerError> {
+    fn electors(&self, metrics: &Telemetry) -> Result<Electors, ManagerError> {
         let flags = &self.config.leader_election;
         // One identity for both locks, as upstream has it.
         let config = LeaderElectionConfig {
@@ -98,16 +102,16 @@ impl Manager {
             retry_period: flags.retry_period,
         };
         let (recorder, events) = EventRecorder::new(
-            (self.clients)("events"),
+            metrics.election_client(self, "events"),
             wk::COMPONENT_MANAGER,
             WriteGate::always_open(),
-            metrics.clone(),
+            metrics.events.clone(),
             self.clock.clone(),
         );
-        let metrics = LeaderElectionMetrics::register(&self.registry)?;
+        let own = LeaderElectionMetrics::register(&self.registry)?;
         let elector = |config| {
-            let client = (self.clients)("leader-election");
-            LeaderElector::new(client, config, metrics.clone(), recorder.clone(), self.clock.clone())
+            let client = metrics.election_client(self, "leader-election");
+            LeaderElector::new(client, config, own.clone(), recorder.clone(), self.clock.clone())
         };
         let shared = |name: &str| LeaderElectionConfig { name: name.to_owned(), ..config.clone() };
         let migration = self.migration.as_ref().map(|migration| elector(shared(&migration.leader_name))).transpose()?;

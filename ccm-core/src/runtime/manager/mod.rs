@@ -4,37 +4,44 @@
 //! one small request per retry period.
 
 mod election;
+mod health;
 mod ipam;
 mod nodes;
 mod route;
 mod services;
+mod telemetry;
+#[cfg(test)]
+pub(crate) use telemetry::register_own;
 mod wiring;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::{client::Body, config::AuthInfo};
-use prometheus::{IntGaugeVec, Opts, Registry};
+use parking_lot::Mutex;
+use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     election::Gates,
+    telemetry::Telemetry,
     wiring::{Task, Wiring, done},
 };
 use super::{
     credentials::{self, Accounts},
-    events::{EventMetrics, WallClock},
+    events::WallClock,
+    health::Health,
     leader_election::{InvalidElection, LeaderElector},
     reflector::FirstSyncTimedOut,
+    serving::auth::AuthError,
     shutdown::{TaskError, Tasks},
 };
 use crate::{
     config::{
         self, Config, Product,
         client::ClientConfigError,
-        controllers as names,
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
         leader_migration::{LeaderMigration, LeaderMigrationError, Lock},
     },
@@ -42,7 +49,6 @@ use crate::{
     error::chain,
     k8s::{NodeFields, well_known as wk},
     provider::{CloudError, CloudProvider, ExtraController, ProviderContext},
-    telemetry::metrics::register,
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -70,11 +76,14 @@ pub struct Manager {
     clients: ClientFactory,
     host: String,
     registry: Registry,
+    health: Health,
     clock: WallClock,
     /// With `--use-service-account-credentials`.
     accounts: Option<Accounts>,
     /// Known once it runs.
     migration: Option<LeaderMigration>,
+    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
+    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
 }
 
 /// How a manager ended without an error.
@@ -104,6 +113,9 @@ pub enum ManagerError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Callers of the HTTPS server could not be recognised.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The file of leader migration cannot be used.
     #[error(transparent)]
     LeaderMigration(#[from] LeaderMigrationError),
@@ -185,7 +197,19 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
-        Self { product, config, provider, clients, host: host.into(), registry, clock, accounts: None, migration: None }
+        Self {
+            product,
+            config,
+            provider,
+            clients,
+            host: host.into(),
+            registry,
+            health: Health::default(),
+            clock,
+            accounts: None,
+            migration: None,
+            prelude: Mutex::default(),
+        }
     }
 
     /// Replaces the wall clock, for tests.
@@ -198,6 +222,21 @@ impl Manager {
     /// Returns the registry of the process.
     pub fn registry(&self) -> Registry {
         self.registry.clone()
+    }
+
+    /// Returns the health checks of the process, to which the manager adds its own while it runs.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    /// Has this done when the API server was reached, before the election. If it fails the manager does not go on.
+    #[must_use]
+    pub fn after_first_contact(
+        mut self,
+        prelude: impl Future<Output = Result<(), AuthError>> + Send + 'static,
+    ) -> Self {
+        *self.prelude.get_mut() = Some(prelude.boxed());
+        self
     }
 
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
@@ -214,11 +253,17 @@ impl Manager {
             Some(reachable) => reachable?,
             None => return Ok(Exit::Stopped),
         }
-        let event_metrics = EventMetrics::register(&self.registry)?;
-        if self.config.leader_election.enabled {
-            return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;
+        if let Some(prelude) = self.prelude.get_mut().take() {
+            match stop.run_until_cancelled(prelude).await {
+                Some(done) => done?,
+                None => return Ok(Exit::Stopped),
+            }
         }
-        Box::pin(self.lead(stop, Gates::always_open(), None, &event_metrics)).await
+        let telemetry = Telemetry::register(&self)?;
+        if self.config.leader_election.enabled {
+            return Box::pin(self.elect_and_lead(&stop, &telemetry)).await;
+        }
+        Box::pin(self.lead(stop, Gates::always_open(), None, &telemetry)).await
     }
 
     /// Runs caches, controllers and the provider until `stop`, or until one of them ends. Controllers that need the
@@ -228,7 +273,7 @@ impl Manager {
         stop: CancellationToken,
         gates: Gates,
         migration: Option<LeaderElector>,
-        metrics: &EventMetrics,
+        metrics: &Telemetry,
     ) -> Result<Exit, ManagerError> {
         let mut tasks = Tasks::new(stop.clone());
         let migrated = match stop.run_until_cancelled(self.start(&mut tasks, &gates, metrics)).await {
@@ -247,8 +292,8 @@ impl Manager {
 
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change. Returns those that wait for the migration lock.
-    async fn start(&self, tasks: &mut Tasks, gates: &Gates, metrics: &EventMetrics) -> Result<Vec<Task>, ManagerError> {
-        let mut wiring = Wiring::new(self, gates, metrics, tasks.stop())?;
+    async fn start(&self, tasks: &mut Tasks, gates: &Gates, metrics: &Telemetry) -> Result<Vec<Task>, ManagerError> {
+        let mut wiring = Wiring::new(self, gates, metrics, tasks.stop());
         let network = wiring.route_controller()?;
         wiring.node_controllers(network)?;
         wiring.node_ipam_controller()?;
@@ -258,7 +303,8 @@ impl Manager {
         // Once, whatever locks there are.
         self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
         controllers.extend(self.provider_controllers(&context, gates));
-        let (migrated, main) = self.paced(controllers)?;
+        metrics.leads();
+        let (migrated, main) = self.paced(controllers, metrics);
         for Task { name, run } in main {
             tasks.spawn(name, run);
         }
@@ -278,14 +324,12 @@ impl Manager {
 
     /// Has each controller begin after those before it, as `--controller-start-interval` says, and counted from then on.
     /// Returns those under the migration lock, then the others.
-    fn paced(&self, controllers: Vec<(Lock, Task)>) -> Result<(Vec<Task>, Vec<Task>), ManagerError> {
-        let running = running_controllers(&self.registry)?;
+    fn paced(&self, controllers: Vec<(Lock, Task)>, metrics: &Telemetry) -> (Vec<Task>, Vec<Task>) {
         let interval = self.config.generic.controller_start_interval;
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let gauge = metric_name(name).map(|label| running.with_label_values(&[label, wk::COMPONENT_MANAGER]));
-            let wait = delay;
+            let (wait, metrics) = (delay, metrics.clone());
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
                 // As upstream: up to twice as long, so that replicas of many clusters do not march in step.
@@ -295,15 +339,13 @@ impl Manager {
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                if let Some(gauge) = gauge {
-                    gauge.set(1);
-                }
+                metrics.runs(name);
                 run.await
             };
             let list = if lock == Lock::Migration { &mut migrated } else { &mut main };
             list.push(Task { name, run: run.boxed() });
         }
-        Ok((migrated, main))
+        (migrated, main)
     }
 
     /// Tells whether a controller runs in this process, under whatever lock.
@@ -366,18 +408,6 @@ impl Manager {
             tokio::time::sleep(API_SERVER_PAUSE).await;
         }
     }
-}
-
-/// Registers upstream's gauge of the controllers that run.
-fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
-    let help = "Indicates where instances of a controller are currently running.";
-    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
-    register(registry, gauge)
-}
-
-/// Returns the name of a controller in upstream's gauge: its alias.
-fn metric_name(name: &str) -> Option<&'static str> {
-    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
 }
 
 async fn look(client: &kube::Client) -> Result<(), kube::Error> {

@@ -9,20 +9,19 @@ use futures::{
     future::{BoxFuture, Either},
     stream::FuturesUnordered,
 };
-use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
-use super::{Manager, ManagerError, election::Gates};
+use super::{Manager, ManagerError, election::Gates, telemetry::Telemetry};
 use crate::{
     config::{self, leader_migration::Lock},
     controllers::ControllerContext,
     k8s::{NodeView, well_known as wk},
     provider::{Op, ProviderContext},
     runtime::{
-        api::{ApiClient, ApiClientOptions, ApiMetrics},
+        api::{ApiClient, ApiClientOptions},
         cache::Cache,
         credentials,
-        events::{EventMetrics, EventRecorder},
+        events::EventRecorder,
         reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
         shutdown::Tasks,
     },
@@ -47,8 +46,7 @@ pub(super) struct Wiring<'a> {
     gates: &'a Gates,
     /// Clients with a ServiceAccount of their own, by name.
     accounts: BTreeMap<&'static str, kube::Client>,
-    api_metrics: ApiMetrics,
-    event_metrics: &'a EventMetrics,
+    telemetry: &'a Telemetry,
     /// Provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
     /// Nodes.
@@ -65,40 +63,40 @@ impl<'a> Wiring<'a> {
     pub(super) fn new(
         manager: &'a Manager,
         gates: &'a Gates,
-        event_metrics: &'a EventMetrics,
+        telemetry: &'a Telemetry,
         stop: &'a CancellationToken,
-    ) -> Result<Self, ManagerError> {
-        let registry: &Registry = &manager.registry;
+    ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
+        let gate = gates.under(Lock::Main);
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
-            metrics: registry.clone(),
-            gate: gates.under(Lock::Main).clone(),
+            metrics: manager.registry.clone(),
+            gate: gate.clone(),
             nodes: Arc::new(nodes.clone()),
             services: None,
             endpoint_slices: None,
-            client: (manager.clients)(wk::COMPONENT_MANAGER),
+            client: telemetry.client(manager, wk::COMPONENT_MANAGER, gate, stop),
         };
         let mut wiring = Self {
             manager,
             stop,
             gates,
-            accounts: manager.accounts.as_ref().map(|a| a.clients(gates.under(Lock::Main))).unwrap_or_default(),
-            api_metrics: ApiMetrics::register(registry)?,
-            event_metrics,
-            cloud_metrics: CloudMetrics::register(registry)?,
+            accounts: manager.accounts.as_ref().map(|accounts| accounts.clients(gate)).unwrap_or_default(),
+            telemetry,
+            cloud_metrics: telemetry.cloud.clone(),
             nodes: nodes.clone(),
-            caches: Caches { metrics: CacheMetrics::register(registry)?, filling: Vec::new() },
+            caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
             context,
         };
         wiring.watch("node-cache", &nodes);
-        Ok(wiring)
+        wiring
     }
 
     /// Has a cache filled and kept.
     pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+        self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", Lock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
         let options = ReflectorOptions { streaming, ..ReflectorOptions::default() };
@@ -126,6 +124,7 @@ impl<'a> Wiring<'a> {
     /// Makes the operation from which a controller derives those of its provider calls.
     pub(super) fn op(&self, lock: Lock) -> Op {
         Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gates.under(lock).clone())
+            .with_mutations(self.telemetry.mutations.clone())
     }
 
     /// Makes an API client with a rate budget of its own.
@@ -139,7 +138,7 @@ impl<'a> Wiring<'a> {
             ..ApiClientOptions::new(
                 config::client::user_agent(product, &agent),
                 &**host,
-                self.api_metrics.clone(),
+                self.telemetry.api.clone(),
                 self.gates.under(lock).clone(),
             )
         };
@@ -159,11 +158,14 @@ impl<'a> Wiring<'a> {
         lock: Lock,
     ) -> ControllerContext {
         let Manager { clients, clock, provider, registry, .. } = self.manager;
+        let gate = self.gates.under(lock);
+        let connection = self.connection(client).unwrap_or_else(|| clients("events"));
+        // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            self.connection(client).unwrap_or_else(|| clients("events")),
+            self.telemetry.around(self.manager, connection, gate, &CancellationToken::new()),
             component,
-            self.gates.under(lock).clone(),
-            self.event_metrics.clone(),
+            gate.clone(),
+            self.telemetry.events.clone(),
             clock.clone(),
         );
         self.add(lock, "events", driver.run(self.stop.clone()));
@@ -174,6 +176,7 @@ impl<'a> Wiring<'a> {
             api: self.api_client(client, lock),
             events,
             metrics: registry.clone(),
+            shared: self.telemetry.controllers.clone(),
             clock: clock.clone(),
         }
     }
