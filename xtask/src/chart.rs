@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if arguments.check {
             eprintln!("{path} is not what `cargo xtask chart` makes");
         } else {
+            std::fs::create_dir_all(made.path.parent().unwrap_or(&root))?;
             std::fs::write(&made.path, &made.content).with_context(|| format!("write {path}"))?;
             println!("{path}: written");
         }

@@ -1,5 +1,7 @@
 //! The Helm chart as far as it needs no server: linted, rendered, compared, and refused where values are wrong.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 #[allow(dead_code, reason = "the installation suite uses the rest")]
 #[path = "support/helm.rs"]
 mod helm;

@@ -89,7 +89,7 @@ fn items(values: &str) -> anyhow::Result<Vec<Item>> {
             }
             inside = default.is_empty().then_some(indent);
             let default = (!default.is_empty()).then(|| format!("`{default}`"));
-            items.push(Item::Value(Value { path, default, meaning: comment.drain(..).collect::<Vec<_>>().join(" ") }));
+            items.push(Item::Value(Value { path, default, meaning: std::mem::take(&mut comment).join(" ") }));
         }
     }
     Ok(items)

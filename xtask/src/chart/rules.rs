@@ -37,7 +37,7 @@ fn of(manifest: &str) -> Option<String> {
     let mut lists = manifest.split("\nrules:\n").skip(1);
     let (list, more) = (lists.next()?, lists.next());
     let lines = list.lines().map_while(|line| line.strip_prefix("  "));
-    let rules: String = lines.map(|line| format!("{line}\n")).collect();
+    let rules: String = lines.flat_map(|line| [line, "\n"]).collect();
     (more.is_none() && !rules.is_empty()).then_some(rules)
 }
 

@@ -9,7 +9,8 @@ use crate::helm_or_return;
 
 /// Roles and bindings by kind and name.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
-    let about_rights = |object: &Value| object["apiVersion"].as_str().is_some_and(|version| version.starts_with("rbac."));
+    let about_rights =
+        |object: &Value| object["apiVersion"].as_str().is_some_and(|version| version.starts_with("rbac."));
     let named = objects.into_iter().filter(about_rights).map(|object| {
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', "");
         (name, object)
@@ -77,7 +78,8 @@ fn rules_with_an_account_for_each_controller_are_those_of_the_plain_manifests() 
 fn only_what_runs_gets_rights_and_every_part_is_summed_up() {
     let helm = helm_or_return!();
     let roles = by_name(helm.objects(&["--set", "provider=mock"]).unwrap());
-    let parts: Vec<_> = roles.keys().filter_map(|name| name.strip_prefix("ClusterRole cloud-controller-manager:")).collect();
+    let parts: Vec<_> =
+        roles.keys().filter_map(|name| name.strip_prefix("ClusterRole cloud-controller-manager:")).collect();
     assert_eq!(parts, ["lifecycle", "node", "service", "serving"]);
     let sum = &roles["ClusterRole cloud-controller-manager"];
     assert!(sum.get("rules").is_none(), "an update would empty the sum: {sum}");

@@ -11,7 +11,8 @@ use crate::{helm_or_return, workload};
 fn refused(helm: &Helm, values: &str) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), values).unwrap();
-    let args = ["template", "x", chart().to_str().unwrap(), "--values", file.path().to_str().unwrap()].map(str::to_owned);
+    let args =
+        ["template", "x", chart().to_str().unwrap(), "--values", file.path().to_str().unwrap()].map(str::to_owned);
     let output = helm.output(args).unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "accepted:\n{values}");
@@ -29,12 +30,15 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
         ("{provider: mock, replicas: -1}", &["/replicas", "minimum"]),
         ("{provider: mock, kind: StatefulSet}", &["/kind", "'Deployment', 'DaemonSet'"]),
         ("{provider: mock, replica: 3}", &["'replica' not allowed"]),
-        ("{provider: mock, metrics: {serviceMonitor: {enable: true}}}", &["/metrics/serviceMonitor", "'enable' not allowed"]),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {enable: true}}}",
+            &["/metrics/serviceMonitor", "'enable' not allowed"],
+        ),
         ("{provider: mock, hostNetwork: 'yes'}", &["/hostNetwork", "got string, want boolean"]),
         ("{provider: mock, serving: {port: 70000}}", &["/serving/port", "maximum"]),
         ("{provider: mock, serving: {bindAddress: everywhere}}", &["/serving/bindAddress", "pattern"]),
         ("{provider: mock, tolerations: {key: x}}", &["/tolerations", "want array"]),
-        ("{provider: mock, extraArgs: {--v: 4}}", &["/extraArgs", "--v"]),
+        ("{provider: mock, extraArgs: {--v: 4}}", &["/extraArgs", "'--v' not allowed"]),
         ("{provider: mock, extraArgs: {v: {level: 4}}}", &["/extraArgs/v"]),
         ("{provider: mock, controllers: [Route]}", &["/controllers/0", "pattern"]),
         ("{provider: mock, controllers: []}", &["/controllers", "minItems"]),
@@ -64,12 +68,18 @@ fn values_that_contradict_each_other_are_told_together() {
             &["cloudConfig: set one of values, content and existingSecret.name"],
         ),
         ("provider: openstack", &["cloudConfig: provider openstack needs one of"]),
-        ("{provider: aws, cloudConfig: {values: {Zone: a}}}", &["cloudConfig.values.Zone: a section of keys is needed"]),
+        (
+            "{provider: aws, cloudConfig: {values: {Zone: a}}}",
+            &["cloudConfig.values.Zone: a section of keys is needed"],
+        ),
         (
             "{provider: aws, cloudConfig: {values: {Global: {Zone: {a: b}}}}}",
             &["cloudConfig.values.Global.Zone: a value of one line is needed"],
         ),
-        ("{provider: mock, leaderElection: {enabled: false}}", &["leaderElection.enabled: is needed with more than one"]),
+        (
+            "{provider: mock, leaderElection: {enabled: false}}",
+            &["leaderElection.enabled: is needed with more than one"],
+        ),
         (
             "{provider: mock, kind: DaemonSet, leaderElection: {enabled: false}}",
             &["leaderElection.enabled: is needed with kind DaemonSet"],
@@ -90,7 +100,10 @@ fn values_that_contradict_each_other_are_told_together() {
             "{provider: mock, metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}, reader: {create: true}}}",
             &["metrics.service.enabled: is needed", "metrics.reader.subjects: is needed"],
         ),
-        ("{provider: mock, customProviderName: x}", &["customProviderName: is for provider custom, but provider is mock"]),
+        (
+            "{provider: mock, customProviderName: x}",
+            &["customProviderName: is for provider custom, but provider is mock"],
+        ),
     ];
     for (values, words) in cases {
         let said = refused(&helm, values);
@@ -108,7 +121,10 @@ fn the_cloud_config_is_written_as_the_provider_reads_it() {
         std::fs::write(file.path(), values).unwrap();
         let objects = helm.objects(&["--values", file.path().to_str().unwrap()]).unwrap();
         let args = strings(&container(workload(&objects))["args"]);
-        assert!(args.contains(&"--cloud-config=/etc/cloud-controller-manager/config/cloud.conf".to_owned()), "{args:?}");
+        assert!(
+            args.contains(&"--cloud-config=/etc/cloud-controller-manager/config/cloud.conf".to_owned()),
+            "{args:?}"
+        );
         only(&objects, "Secret").unwrap()["stringData"]["cloud.conf"].as_str().unwrap().to_owned()
     };
     assert_eq!(config("provider: aws"), "[Global]\nDefaultLoadBalancerType = \"nlb\"\n");
@@ -117,8 +133,10 @@ fn the_cloud_config_is_written_as_the_provider_reads_it() {
         "[Global]\nDefaultLoadBalancerType = \"none\"\nZone = \"z\"\n"
     );
     assert_eq!(
-        config(r#"{provider: openstack, cloudConfig: {values: {Global: {password: 'a"\b', n: 10000000}, 'LoadBalancerClass "x"': {subnet-id: [s, t]}}}}"#),
-        "[Global]\nn = \"10000000\"\npassword = \"a\\\"\\\\b\"\n[LoadBalancerClass \"x\"]\nsubnet-id = \"s\"\nsubnet-id = \"t\"\n"
+        config(
+            r#"{provider: openstack, cloudConfig: {values: {Global: {password: 'a"\b', count: 10000000}, 'LoadBalancerClass "x"': {subnet-id: [s, t]}}}}"#
+        ),
+        "[Global]\ncount = \"10000000\"\npassword = \"a\\\"\\\\b\"\n[LoadBalancerClass \"x\"]\nsubnet-id = \"s\"\nsubnet-id = \"t\"\n"
     );
     assert_eq!(config("{provider: aws, cloudConfig: {content: '[Global]'}}"), "[Global]\n");
     assert_eq!(config("{provider: mock, cloudConfig: {values: {zones: [a, b]}}}"), "zones:\n- a\n- b\n");
@@ -154,9 +172,16 @@ fn every_value_has_a_schema_and_every_schema_a_value() {
     paths(&schema, "", &mut allowed, |schema| schema.get("properties"));
     // Free maps have entries that a schema need not name; lists of objects and helm's own `global` have no default.
     let free = |path: &str| {
-        ["podSecurityContext.", "securityContext.", "resources.", "metrics.serviceMonitor.tlsConfig.", "metrics.dashboard.labels.", "affinity."]
-            .iter()
-            .any(|prefix| path.starts_with(prefix))
+        [
+            "podSecurityContext.",
+            "securityContext.",
+            "resources.",
+            "metrics.serviceMonitor.tlsConfig.",
+            "metrics.dashboard.labels.",
+            "affinity.",
+        ]
+        .iter()
+        .any(|prefix| path.starts_with(prefix))
     };
     let differences: Vec<_> =
         known.symmetric_difference(&allowed).filter(|path| !free(path) && *path != "global").collect();
