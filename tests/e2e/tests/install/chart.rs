@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ccm_e2e::ccm::{Ccm, Signal};
+use ccm_e2e::image::can_mount_or_say_skipped;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
 use ccm_testkit::control_plane::Binaries;
@@ -24,7 +25,7 @@ use crate::helm::{Helm, RELEASE, chart, objects};
 use crate::run::Case;
 
 use leftovers::Leftovers;
-use pod::{Kubelet, can_mount_or_say_skipped};
+use pod::Kubelet;
 
 /// With Deployments that get pods.
 const REAL: &[Kind] = &[Kind::RealWithControllers];

@@ -2,13 +2,12 @@
 //! volumes at their paths, user and group, environment. Nothing is added that they would not add.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context as _;
 use ccm_e2e::ccm::Ccm;
+use ccm_e2e::image;
 use ccm_e2e::scenario::Scenario;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -20,51 +19,15 @@ use kube::api::{Api, PostParams};
 
 use crate::helm::root;
 
-/// `$1` is the root file system, `$2` a list of what is mounted where, `$3` whether the root is read-only; then what is
-/// started. In a mount namespace of its own, which ends with the process.
-const CONTAINER: &str = r#"
-set -eu
-root=$1 mounts=$2 readonly=$3
-shift 3
-mount --bind "$root" "$root"
-while read -r from to; do
-  mount --bind "$from" "$root$to"
-  mount -o remount,bind,ro "$root$to"
-done <"$mounts"
-mount --rbind /proc "$root/proc"
-mount --rbind /dev "$root/dev"
-if [ "$readonly" = true ]; then
-  mount -o remount,bind,ro "$root"
-fi
-exec "$@"
-"#;
-
-/// Whether mount namespaces can be made; says loudly that the case is skipped otherwise.
-pub(super) fn can_mount_or_say_skipped(what: &str) -> bool {
-    let tried = Command::new("unshare").args(["--mount", "mount", "--bind", "/tmp", "/tmp"]).output();
-    let can = tried.is_ok_and(|output| output.status.success());
-    if !can {
-        use std::io::Write as _;
-        // Nothing better can be done when standard error is closed.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: needs root, to mount what a container has");
-    }
-    can
-}
-
 /// A pod of the chart on its way to become a process.
 pub(super) struct Kubelet<'a> {
     scenario: &'a Scenario,
     pod: &'a Pod,
     container: &'a Container,
-    /// Root file system of the container.
-    rootfs: PathBuf,
     /// Where volumes are made.
     volumes: PathBuf,
-    /// What is mounted, and where.
-    mounts: Vec<(PathBuf, String)>,
+    /// Group that volumes belong to.
     group: i64,
-    /// Where the API server answers.
-    url: String,
 }
 
 impl<'a> Kubelet<'a> {
@@ -75,32 +38,26 @@ impl<'a> Kubelet<'a> {
         let directory = scenario.directory().join(pod.name_any());
         let security = spec.security_context.clone().unwrap_or_default();
         let group = security.fs_group.context("no fsGroup, so volumes could not be read")?;
-        let url = scenario.server.url().await?;
-        let (rootfs, volumes) = (directory.join("root"), directory.join("volumes"));
-        let mut kubelet = Self { scenario, pod, container, rootfs, volumes, mounts: Vec::new(), group, url };
-        kubelet.unpack_image()?;
+        let kubelet = Self { scenario, pod, container, volumes: directory.join("volumes"), group };
+
+        let [entrypoint] = &entrypoint()?[..] else { anyhow::bail!("the entrypoint is more than a path") };
+        let mut made = image::Container::new(&directory, scenario.program(), entrypoint)?;
+        // What the kubelet writes into every container.
+        for file in ["/etc/hosts", "/etc/resolv.conf"] {
+            made.mount_file(Path::new(file), file)?;
+        }
         for volume in spec.volumes.iter().flatten() {
-            kubelet.make(volume).await.with_context(|| format!("volume {}", volume.name))?;
+            kubelet.make(volume, &mut made).await.with_context(|| format!("volume {}", volume.name))?;
         }
         let hard = container.security_context.clone().unwrap_or_default();
         anyhow::ensure!(hard.allow_privilege_escalation == Some(false), "what follows runs without new privileges");
-        let id = |value: Option<i64>, what: &str| value.with_context(|| format!("{what} is not set"));
-        let user = id(security.run_as_user, "runAsUser")?;
-        let user = format!("{user}:{}", id(security.run_as_group, "runAsGroup")?);
-        let list = directory.join("mounts");
-        let lines = kubelet.mounts.iter().map(|(from, to)| format!("{} {to}", from.display()));
-        std::fs::write(&list, lines.collect::<Vec<_>>().join("\n") + "\n")?;
-
-        let read_only = hard.read_only_root_filesystem == Some(true);
-        let mut args: Vec<OsString> = ["--mount", "sh", "-c", CONTAINER, "sh"].map(OsString::from).to_vec();
-        args.extend([kubelet.rootfs.clone().into(), list.into(), read_only.to_string().into()]);
-        // Neither a capability nor a way to get one is left to a user that is not root.
-        args.extend(["setpriv", "--no-new-privs", "env", "-i"].map(OsString::from));
-        args.extend(kubelet.environment()?.into_iter().map(|(name, value)| format!("{name}={value}").into()));
-        args.extend(["chroot", &format!("--userspec={user}"), &format!("--groups={group}")].map(OsString::from));
-        args.push(kubelet.rootfs.clone().into());
-        args.extend(kubelet.command()?.into_iter().map(OsString::from));
-        scenario.start_program("pod", Path::new("unshare"), args).await
+        made.user = security.run_as_user.context("runAsUser is not set")?;
+        made.group = security.run_as_group.context("runAsGroup is not set")?;
+        made.extra_group = Some(group);
+        made.read_only = hard.read_only_root_filesystem == Some(true);
+        made.environment = kubelet.environment().await?;
+        let arguments = made.arguments(&kubelet.command()?)?;
+        scenario.start_program("pod", Path::new(image::RUNTIME), arguments).await
     }
 
     /// Entrypoint or command, and arguments. Variables in them are not expanded: the chart has none.
@@ -114,35 +71,8 @@ impl<'a> Kubelet<'a> {
         Ok(command)
     }
 
-    /// Makes the root file system: what the base image has of libraries, and the binary where the image has it.
-    fn unpack_image(&mut self) -> anyhow::Result<()> {
-        for folder in ["proc", "dev", "tmp", "etc", "usr/bin"] {
-            std::fs::create_dir_all(self.rootfs.join(folder))?;
-        }
-        std::fs::set_permissions(&self.rootfs, std::fs::Permissions::from_mode(0o755))?;
-        let [binary] = &entrypoint()?[..] else { anyhow::bail!("the entrypoint is more than a path") };
-        self.mount_file(self.scenario.program(), binary)?;
-        for library in ccm_e2e::image::shared_libraries(self.scenario.program())? {
-            let path = library.to_str().context("a library's path is text")?.to_owned();
-            self.mount_file(&library.canonicalize()?, &path)?;
-        }
-        // What the kubelet writes into every container.
-        for file in ["/etc/hosts", "/etc/resolv.conf"] {
-            self.mount_file(Path::new(file), file)?;
-        }
-        Ok(())
-    }
-
-    fn mount_file(&mut self, from: &Path, to: &str) -> anyhow::Result<()> {
-        let place = self.rootfs.join(to.trim_start_matches('/'));
-        std::fs::create_dir_all(place.parent().context("no file at the root")?)?;
-        std::fs::write(place, "")?;
-        self.mounts.push((from.to_owned(), to.to_owned()));
-        Ok(())
-    }
-
     /// Makes a volume and mounts it wherever the container wants it.
-    async fn make(&mut self, volume: &Volume) -> anyhow::Result<()> {
+    async fn make(&self, volume: &Volume, made: &mut image::Container) -> anyhow::Result<()> {
         let folder = self.volumes.join(&volume.name);
         std::fs::create_dir_all(&folder)?;
         self.own(&folder, 0o750)?;
@@ -160,9 +90,7 @@ impl<'a> Kubelet<'a> {
             anyhow::bail!("a kind of volume that the chart does not use: {volume:?}");
         }
         for mount in self.container.volume_mounts.iter().flatten().filter(|mount| mount.name == volume.name) {
-            let place = self.rootfs.join(mount.mount_path.trim_start_matches('/'));
-            std::fs::create_dir_all(place)?;
-            self.mounts.push((folder.clone(), mount.mount_path.clone()));
+            made.mount_folder(&folder, &mount.mount_path)?;
         }
         Ok(())
     }
@@ -255,9 +183,9 @@ impl<'a> Kubelet<'a> {
     }
 
     /// What a kubelet injects, then what the container asks for, which wins.
-    fn environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let (host, port) =
-            self.url.trim_start_matches("https://").rsplit_once(':').context("no port in the address")?;
+    async fn environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let url = self.scenario.server.url().await?;
+        let (host, port) = url.trim_start_matches("https://").rsplit_once(':').context("no port in the address")?;
         let mut all = BTreeMap::from([
             ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
             ("HOSTNAME".to_owned(), self.pod.name_any()),
