@@ -133,11 +133,14 @@ fn the_binary_accepts_every_rendered_argument() {
     let mut renderings: Vec<_> = examples().iter().map(|name| (name.clone(), render(&helm, name))).collect();
     let default = helm.template(helm::RELEASE, &["--set", "provider=mock"]).unwrap();
     renderings.push(("default".to_owned(), default));
+    let guide = std::fs::read_to_string(helm::root().join("docs/install.md")).unwrap();
+    let block = guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    renderings.push(("docs/install.md".to_owned(), block.to_owned()));
     let product = Product::new("ccm-test", "v0.0.0", &["aws", "openstack", "mock", "example"]);
     for (name, rendered) in renderings {
         let objects = helm::objects(&rendered).unwrap();
         let args = strings(&container(workload(&objects))["args"]);
-        assert!(args.len() > 5, "{name}: {args:?}");
+        assert!(args.len() > 4, "{name}: {args:?}");
         match config::parse(&product, args.iter().cloned()) {
             Ok(Invocation::Run(_)) => {}
             Ok(other) => panic!("{name}: {args:?} would only print: {other:?}"),

@@ -175,3 +175,14 @@ fn the_dashboard_is_one() {
     assert_eq!(ids.len(), panels.len());
     assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
 }
+
+#[test]
+fn the_guide_lists_every_alert() {
+    let alerts: Vec<Value> =
+        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("files/alerts.yaml")).unwrap()).unwrap();
+    let guide = std::fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let listed: BTreeSet<_> = guide.lines().filter_map(|line| line.strip_prefix("| `CloudControllerManager")).collect();
+    let missing: Vec<_> =
+        alerts.iter().filter(|alert| !guide.contains(&format!("| `{}` |", alert["alert"].as_str().unwrap()))).collect();
+    assert!(missing.is_empty() && listed.len() == alerts.len(), "{missing:?} {listed:?}");
+}

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::case;
-use crate::helm::{Helm, RELEASE, chart, objects};
+use crate::helm::{Helm, RELEASE, chart, objects, root};
 use crate::run::Case;
 
 use leftovers::Leftovers;
@@ -37,7 +37,7 @@ const INSTALLED: Duration = Duration::from_secs(60);
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("chart", REAL, an_installed_chart_runs_is_updated_and_leaves_nothing_behind),
-        case!("chartdry", REAL, the_api_server_accepts_every_object_of_every_example),
+        case!("chartdry", REAL, the_api_server_accepts_every_object_of_examples_and_guide),
     ]
 }
 
@@ -216,7 +216,7 @@ async fn end(mut ccm: Ccm) -> anyhow::Result<()> {
 }
 
 /// Every object is created with strict validation and without being kept: a misspelt field is an error.
-async fn the_api_server_accepts_every_object_of_every_example(scenario: &Scenario) -> anyhow::Result<()> {
+async fn the_api_server_accepts_every_object_of_examples_and_guide(scenario: &Scenario) -> anyhow::Result<()> {
     let foreign = ["ServiceMonitor", "PrometheusRule"];
     let mut seen = 0;
     for entry in std::fs::read_dir(chart().join("examples/rendered"))? {
@@ -231,6 +231,13 @@ async fn the_api_server_accepts_every_object_of_every_example(scenario: &Scenari
         }
     }
     anyhow::ensure!(seen > 40, "only {seen} objects");
+    let guide = std::fs::read_to_string(root().join("docs/install.md"))?;
+    let blocks: Vec<_> = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    anyhow::ensure!(!blocks.is_empty(), "no manifest in the guide");
+    for object in objects(&blocks.join("---\n"))? {
+        let what = format!("docs/install.md: {}", object["metadata"]["name"]);
+        accepted(scenario, object).await.with_context(|| what)?;
+    }
     Ok(())
 }
 
