@@ -25,7 +25,7 @@ use std::{
 
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
-use tracing::{Dispatch, Metadata};
+use tracing::{Dispatch, Level, Metadata};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::fmt::{MakeWriter, format::JsonFields};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
@@ -143,7 +143,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let verbosity = Verbosity(Arc::new(AtomicU32::new(config.verbosity)));
-    let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone() };
+    let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone(), format: config.format };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let registry = tracing_subscriber::registry();
     let dispatch = match config.format {
@@ -160,11 +160,17 @@ where
 struct Rules {
     verbosity: Verbosity,
     modules: Vec<ModuleVerbosity>,
+    format: Format,
 }
 
 impl Rules {
     fn allow(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.level(metadata.module_path().unwrap_or_else(|| metadata.target()))
+        // In text, the work at hand stands in front of each message: for people who look closely.
+        let level = match self.format {
+            Format::Text if metadata.is_span() => Level::DEBUG.max(*metadata.level()),
+            _ => *metadata.level(),
+        };
+        level <= self.level(metadata.module_path().unwrap_or_else(|| metadata.target()))
     }
 
     fn level(&self, module: &str) -> LevelFilter {
@@ -288,7 +294,7 @@ mod tests {
     }
 
     fn rules(verbosity: u32, modules: Vec<ModuleVerbosity>) -> Rules {
-        Rules { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules }
+        Rules { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules, format: Format::Text }
     }
 
     fn logged(config: &LoggingConfig) -> String {
@@ -369,6 +375,22 @@ mod tests {
         let modules = parse_vmodule("tests=6").unwrap();
         let text = logged(&LoggingConfig { modules, ..LoggingConfig::default() });
         assert!(text.contains("a trace"), "{text}");
+    }
+
+    #[test]
+    fn the_work_at_hand_is_shown_in_text_from_verbosity_4_on() {
+        let shown = |verbosity| {
+            let buffer = Buffer::default();
+            let writer = buffer.clone();
+            let config = LoggingConfig { verbosity, ..LoggingConfig::default() };
+            tracing::dispatcher::with_default(&dispatch(&config, move || writer.clone()).0, || {
+                tracing::info_span!("reconcile", object = "n1").in_scope(say);
+            });
+            let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
+            assert!(text.contains("a change"), "{text}");
+            text.contains("reconcile{object=\"n1\"}")
+        };
+        assert_eq!((shown(0), shown(4)), (false, true));
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! Metrics and logging.
 
+pub mod controllers;
 pub mod json;
 pub mod logging;
 pub mod metrics;
+pub mod process;
+pub mod queue;
+#[cfg(test)]
+mod reference_tests;
