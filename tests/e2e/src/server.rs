@@ -200,6 +200,15 @@ impl Server {
         Ok(control_plane.write_kubeconfig(path, &token)?)
     }
 
+    /// A token of a service account.
+    ///
+    /// # Errors
+    /// It is the embedded server, which has none, or there is no such account.
+    pub async fn account_token(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
+        let token = self.as_real()?.read().await.service_account_token(namespace, name).await?;
+        Ok(token.reveal().to_owned())
+    }
+
     /// Writes the administrator's kubeconfig.
     ///
     /// # Errors

@@ -4,6 +4,8 @@
 mod leftovers;
 #[path = "chart/pod.rs"]
 mod pod;
+#[path = "chart/probes.rs"]
+mod probes;
 
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ use pod::Kubelet;
 const REAL: &[Kind] = &[Kind::RealWithControllers];
 /// Namespace of the release.
 const NAMESPACE: &str = "kube-system";
+/// A ServiceAccount that is there in every namespace, and stands for Prometheus'.
+const READER: &str = "default";
 /// How long Kubernetes may take to make pods and roles out of a release.
 const INSTALLED: Duration = Duration::from_secs(60);
 
@@ -66,6 +70,9 @@ impl<'a> Installation<'a> {
             "routes": {"enabled": true},
             "serving": {"port": self.port},
             "cloudConfig": {"values": {"region": self.scenario.region(), "endpoint": self.scenario.endpoint()}},
+            "metrics": {"reader": {"create": true, "subjects": [
+                {"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE},
+            ]}},
             "extraArgs": {"node-monitor-period": "1s", "kube-api-qps": 1000, "kube-api-burst": 2000},
             "extraEnv": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         })
@@ -126,6 +133,7 @@ impl<'a> Installation<'a> {
         let mut ccm = Kubelet::start(self.scenario, pod).await?;
         ccm.logged("became leader", SOON).await?;
         is_confined(ccm.pid())?;
+        probes::succeed(pod).await?;
         Ok(ccm)
     }
 }
@@ -180,6 +188,7 @@ async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: 
     let services = vec![scenario.name(0), scenario.name(1)];
     scenario.create_all(&services).await?;
     scenario.served(&services, SOON).await?;
+    probes::metrics_are_for_readers(scenario, &pods[0], NAMESPACE, READER).await?;
     let balancers = |scenario: &Scenario| {
         let all = scenario.cloud.load_balancers();
         all.into_iter().map(|balancer| balancer.name).collect::<Vec<_>>()
