@@ -137,6 +137,42 @@ fn alerts_and_dashboard_ask_for_metrics_that_exist() {
     }
 }
 
+/// `metric{label="value"}` with every value of a `label=~"a|b"`.
+fn selected(text: &str) -> Vec<(String, String, String)> {
+    let mut selected = Vec::new();
+    for (at, _) in text.match_indices('{') {
+        let name: String =
+            metrics(&text[..at]).into_iter().find(|name| text[..at].ends_with(name.as_str())).unwrap_or_default();
+        let matchers = text[at + 1..].split('}').next().unwrap_or_default().replace('\\', "");
+        for matcher in matchers.split(',').filter(|_| !name.is_empty()) {
+            // `=`, `!=`, `=~` or `!~` in between.
+            let label = matcher.trim_end_matches(|c| c != '=' && c != '~').trim_end_matches(['=', '~', '!']);
+            let values = matcher.split('"').nth(1).unwrap_or_default().split('|');
+            selected.extend(values.map(|value| (name.clone(), label.to_owned(), value.to_owned())));
+        }
+    }
+    selected
+}
+
+#[test]
+fn alerts_and_dashboard_select_labels_that_exist() {
+    let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
+    let mut seen = 0;
+    for file in ["alerts.yaml", "dashboard.json"] {
+        let text = std::fs::read_to_string(chart().join("files").join(file)).unwrap();
+        // The scrape adds the job, and the chart's values name the Lease.
+        for (name, label, value) in
+            selected(&text).into_iter().filter(|(_, label, _)| label != "job" && label != "name")
+        {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` "))).unwrap();
+            let values = row.split_once(&format!("`{label}`: ")).unwrap().1.split([';', '|']).next().unwrap();
+            assert!(values.contains(&format!("`{value}`")), "{file}: {name} has no {label} {value:?}, only {values}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 8, "{seen}");
+}
+
 #[test]
 fn alerts_are_complete_and_can_be_left_out() {
     let helm = helm_or_return!();
