@@ -78,19 +78,19 @@ failureThreshold: {{ .probe.failureThreshold }}
 - name: cloud-config
   secret:
     secretName: {{ ternary $v.cloudConfig.existingSecret.name (printf "%s-cloud-config" (include "ccm.fullname" .)) (eq $config "existing") }}
-    defaultMode: 0440
+    defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
 {{- if $v.kubeconfig.existingSecret.name }}
 - name: kubeconfig
   secret:
     secretName: {{ $v.kubeconfig.existingSecret.name }}
-    defaultMode: 0440
+    defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
 {{- if $v.serving.tls.existingSecret }}
 - name: tls
   secret:
     secretName: {{ $v.serving.tls.existingSecret }}
-    defaultMode: 0440
+    defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
 {{- with $v.extraVolumes }}
 {{ toYaml . }}

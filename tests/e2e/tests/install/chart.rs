@@ -6,6 +6,8 @@ mod leftovers;
 mod pod;
 #[path = "chart/probes.rs"]
 mod probes;
+#[path = "chart/security.rs"]
+mod security;
 
 use std::time::Duration;
 
@@ -15,9 +17,9 @@ use ccm_e2e::image::can_mount_or_say_skipped;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
 use ccm_testkit::control_plane::Binaries;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, ValidationDirective};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -35,6 +37,8 @@ const REAL: &[Kind] = &[Kind::RealWithControllers];
 const NAMESPACE: &str = "kube-system";
 /// A ServiceAccount that is there in every namespace, and stands for Prometheus'.
 const READER: &str = "default";
+/// Where nobody answers, as at a Service before there is kube-proxy.
+const NOBODY_SERVES: &str = "127.0.0.1:1";
 /// How long Kubernetes may take to make pods and roles out of a release.
 const INSTALLED: Duration = Duration::from_secs(60);
 
@@ -42,6 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("chart", REAL, an_installed_chart_runs_is_updated_and_leaves_nothing_behind),
         case!("chartdry", REAL, the_api_server_accepts_every_object_of_examples_and_guide),
+        case!("chartpod", REAL, pods_of_the_chart_are_let_in_by_pod_security),
     ]
 }
 
@@ -50,6 +55,8 @@ struct Installation<'a> {
     scenario: &'a Scenario,
     helm: Helm,
     port: u16,
+    /// Host and port of the API server.
+    api_server: String,
 }
 
 impl<'a> Installation<'a> {
@@ -59,7 +66,8 @@ impl<'a> Installation<'a> {
         let helm = Helm::new(&Binaries::find()?)?.with_kubeconfig(kubeconfig);
         // Free now, and in the range of nobody's fixed ports.
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        Ok(Self { scenario, helm, port })
+        let api_server = scenario.server.url().await?.trim_start_matches("https://").to_owned();
+        Ok(Self { scenario, helm, port, api_server })
     }
 
     /// What a user writes, with short periods and without a limit that the test would wait for.
@@ -98,6 +106,26 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
+    /// Makes a Secret with a kubeconfig of the release's ServiceAccount.
+    async fn keep_kubeconfig(&self, name: &str) -> anyhow::Result<()> {
+        let file = self.scenario.directory().join("account.kubeconfig");
+        self.scenario.server.write_account_kubeconfig(&file, NAMESPACE, RELEASE).await?;
+        let content = std::fs::read_to_string(&file)?;
+        let secret =
+            serde_json::from_value(json!({"metadata": {"name": name}, "stringData": {"kubeconfig": content}}))?;
+        self.secrets().create(&PostParams::default(), &secret).await?;
+        Ok(())
+    }
+
+    async fn forget_kubeconfig(&self, name: &str) -> anyhow::Result<()> {
+        self.secrets().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.scenario.server.client(), NAMESPACE)
+    }
+
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.scenario.server.client(), NAMESPACE)
     }
@@ -128,9 +156,9 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// Starts the container of a pod.
-    async fn run(&self, pod: &Pod) -> anyhow::Result<Ccm> {
-        let mut ccm = Kubelet::start(self.scenario, pod).await?;
+    /// Starts the container of a pod, to which `service` is the address of the `kubernetes` Service.
+    async fn run(&self, pod: &Pod, service: &str) -> anyhow::Result<Ccm> {
+        let mut ccm = Kubelet::start(self.scenario, pod, service).await?;
         ccm.logged("became leader", SOON).await?;
         is_confined(ccm.pid())?;
         probes::succeed(pod).await?;
@@ -174,46 +202,70 @@ async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: 
     let release = Installation::new(scenario).await?;
     release.install()?;
     let pods = release.pods_that(2, |_| true).await?;
+    // The role may not be summed up yet: that is waited for by the process, too.
+    let ccm = release.run(&pods[0], &release.api_server).await?;
     release.rights_are_there().await?;
-    let mut ccm = release.run(&pods[0]).await?;
-
-    // Nodes, routes and Services, as their owner wants them.
     let names = scenario.names(3);
-    scenario.register(&names).await?;
-    for (n, name) in names.iter().enumerate() {
-        scenario.add_pod_cidrs(name, &[format!("10.77.{n}.0/24")]).await?;
-    }
-    scenario.initialized(&names, SOON).await?;
-    scenario.routed(&[], SOON).await?;
     let services = vec![scenario.name(0), scenario.name(1)];
-    scenario.create_all(&services).await?;
-    scenario.served(&services, SOON).await?;
+    serve(scenario, &names, &services).await?;
     probes::metrics_are_for_readers(scenario, &pods[0], NAMESPACE, READER).await?;
-    let balancers = |scenario: &Scenario| {
-        let all = scenario.cloud.load_balancers();
-        all.into_iter().map(|balancer| balancer.name).collect::<Vec<_>>()
-    };
     let made = balancers(scenario);
 
-    // Other values: other pods, of another kind. A kubelet ends the old process before there is the new one.
-    release.helm("upgrade", &["--reuse-values", "--set", "kind=DaemonSet,logging.verbosity=4"])?;
+    // A pod for each node, where nothing serves the `kubernetes` Service.
+    let (host, port) = release.api_server.split_once(':').context("an address without port")?;
+    let set = format!("kind=DaemonSet,logging.verbosity=4,apiServer.host={host},apiServer.port={port}");
+    release.helm("upgrade", &["--reuse-values", "--set", &set])?;
     let pods = release.pods_that(names.len(), |pod| has_argument(pod, "--v=4")).await?;
     end(ccm).await?;
-    ccm = release.run(&pods[0]).await?;
-    let late = vec![scenario.name(9)];
-    scenario.register(&late).await?;
-    scenario.initialized(&late, SOON).await?;
-    scenario.served(&services, SOON).await?;
+    let ccm = release.run(&pods[0], NOBODY_SERVES).await?;
+    goes_on(scenario, &scenario.name(8), &services).await?;
+
+    // One replica that serves another cluster, which is this one: no token, no rights but the kubeconfig's.
+    let secret = "cluster-kubeconfig";
+    release.keep_kubeconfig(secret).await?;
+    let set = format!("kind=Deployment,replicas=1,apiServer.host=,kubeconfig.existingSecret.name={secret}");
+    release.helm("upgrade", &["--reuse-values", "--set", &set])?;
+    let kubeconfig = "--kubeconfig=/etc/cloud-controller-manager/kubeconfig/kubeconfig";
+    let pods = release.pods_that(1, |pod| has_argument(pod, kubeconfig)).await?;
+    end(ccm).await?;
+    let ccm = release.run(&pods[0], NOBODY_SERVES).await?;
+    goes_on(scenario, &scenario.name(9), &services).await?;
     anyhow::ensure!(balancers(scenario) == made, "an update must not make balancers anew");
 
     release.helm("uninstall", &["--wait"])?;
     release.pods_that(0, |_| true).await?;
     end(ccm).await?;
+    release.forget_kubeconfig(secret).await?;
     Leftovers::find(scenario).await?.are_those_of(&before)?;
     // What was made in cluster and cloud stays, for the next manager.
     scenario.served(&services, SOON).await?;
     anyhow::ensure!(balancers(scenario) == made, "to uninstall must not touch the cloud");
     Ok(())
+}
+
+/// Registers nodes with pod networks and creates Services, and waits until they have what they need.
+async fn serve(scenario: &Scenario, nodes: &[String], services: &[String]) -> anyhow::Result<()> {
+    scenario.register(nodes).await?;
+    for (n, name) in nodes.iter().enumerate() {
+        scenario.add_pod_cidrs(name, &[format!("10.77.{n}.0/24")]).await?;
+    }
+    scenario.initialized(nodes, SOON).await?;
+    scenario.routed(&[], SOON).await?;
+    scenario.create_all(services).await?;
+    scenario.served(services, SOON).await
+}
+
+/// A new node is initialised and becomes a backend.
+async fn goes_on(scenario: &Scenario, node: &str, services: &[String]) -> anyhow::Result<()> {
+    let node = [node.to_owned()];
+    scenario.register(&node).await?;
+    scenario.initialized(&node, SOON).await?;
+    scenario.served(services, SOON).await
+}
+
+/// Names of the cloud's load balancers.
+fn balancers(scenario: &Scenario) -> Vec<String> {
+    scenario.cloud.load_balancers().into_iter().map(|balancer| balancer.name).collect()
 }
 
 /// Ends a process as a kubelet does.
@@ -248,6 +300,11 @@ async fn the_api_server_accepts_every_object_of_examples_and_guide(scenario: &Sc
         accepted(scenario, object).await.with_context(|| what)?;
     }
     Ok(())
+}
+
+/// Without the node's network, the pods ask for nothing that the strictest level refuses.
+async fn pods_of_the_chart_are_let_in_by_pod_security(scenario: &Scenario) -> anyhow::Result<()> {
+    security::pods_keep_to_their_level(scenario, &Helm::new(&Binaries::find()?)?).await
 }
 
 async fn accepted(scenario: &Scenario, object: Value) -> anyhow::Result<()> {

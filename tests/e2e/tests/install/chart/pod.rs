@@ -31,8 +31,9 @@ pub(super) struct Kubelet<'a> {
 }
 
 impl<'a> Kubelet<'a> {
-    /// Starts the pod's only container as a process of this machine.
-    pub(super) async fn start(scenario: &'a Scenario, pod: &'a Pod) -> anyhow::Result<Ccm> {
+    /// Starts the pod's only container as a process of this machine. `service` is the address of the `kubernetes` Service
+    /// that is injected.
+    pub(super) async fn start(scenario: &'a Scenario, pod: &'a Pod, service: &str) -> anyhow::Result<Ccm> {
         let spec = pod.spec.as_ref().context("a pod without spec")?;
         let [container] = &spec.containers[..] else { anyhow::bail!("not exactly one container") };
         let directory = scenario.directory().join(pod.name_any());
@@ -55,7 +56,7 @@ impl<'a> Kubelet<'a> {
         made.group = security.run_as_group.context("runAsGroup is not set")?;
         made.extra_group = Some(group);
         made.read_only = hard.read_only_root_filesystem == Some(true);
-        made.environment = kubelet.environment().await?;
+        made.environment = kubelet.environment(service)?;
         let arguments = made.arguments(&kubelet.command()?)?;
         scenario.start_program("pod", Path::new(image::RUNTIME), arguments).await
     }
@@ -183,9 +184,8 @@ impl<'a> Kubelet<'a> {
     }
 
     /// What a kubelet injects, then what the container asks for, which wins.
-    async fn environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let url = self.scenario.server.url().await?;
-        let (host, port) = url.trim_start_matches("https://").rsplit_once(':').context("no port in the address")?;
+    fn environment(&self, service: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        let (host, port) = service.rsplit_once(':').context("no port in the address")?;
         let mut all = BTreeMap::from([
             ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
             ("HOSTNAME".to_owned(), self.pod.name_any()),
