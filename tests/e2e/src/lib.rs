@@ -6,6 +6,7 @@
 
 pub mod balance;
 pub mod ccm;
+pub mod image;
 pub mod ledger;
 pub mod observer;
 pub mod rights;

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod network;
+mod programs;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
