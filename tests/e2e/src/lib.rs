@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod ccm;
 pub mod ledger;
+pub mod manifests;
 pub mod observer;
 pub mod rights;
 pub mod scenario;

@@ -195,13 +195,7 @@ impl Scenario {
         self.directory.path().join(format!("{process}.{what}"))
     }
 
-    async fn launch(
-        &self,
-        kubeconfig: PathBuf,
-        config: &str,
-        process: &str,
-        flags: &[&str],
-    ) -> anyhow::Result<Ccm> {
+    async fn launch(&self, kubeconfig: PathBuf, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
         let cloud_config = self.path(process, "cloud.yaml");
         let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
         std::fs::write(&cloud_config, config)?;

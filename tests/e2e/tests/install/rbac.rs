@@ -1,0 +1,311 @@
+//! The rights of `rbac/`, and those that other managers' manifests grant, on a real API server with RBAC: enough, and in
+//! `rbac/` no more than that.
+
+#[path = "../services/gate.rs"]
+#[allow(dead_code, reason = "other suites use the rest")]
+mod gate;
+#[path = "rbac/life.rs"]
+mod life;
+#[path = "rbac/upstream.rs"]
+mod upstream;
+
+use ccm_e2e::ccm::{Ccm, Signal};
+use ccm_e2e::manifests::{self, all_grants};
+use ccm_e2e::rights::{Exception, Grant, common, forbidden, judge};
+use ccm_e2e::scenario::{SOON, Scenario, account_user};
+use ccm_e2e::server::Kind;
+use ccm_testkit::control_plane::AuditEvent;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::case;
+use crate::run::Case;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!("rbac", &[Kind::RealWithoutWatchList], the_rights_of_the_manifests_are_enough_and_all_are_needed),
+        case!("alone", &[Kind::RealWithoutWatchList], each_controller_alone_needs_its_own_role_and_all_of_it),
+        case!("theirs", &[Kind::Real], what_the_roles_of_go_managers_have_in_common_is_enough),
+    ]
+}
+
+/// Account of `rbac/`.
+const ACCOUNT: &str = "cloud-controller-manager";
+
+/// Everything runs, and fails over soon.
+const FLAGS: [&str; 9] = [
+    "--controllers=*,node-ipam-controller",
+    "--allocate-node-cidrs=true",
+    "--cluster-cidr=10.244.0.0/16",
+    "--route-reconciliation-period=2s",
+    "--leader-elect-resource-name=cloud-controller-manager",
+    "--leader-elect-lease-duration=5s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+    "--secure-port=0",
+];
+
+/// Rights that nothing here needs, and why they are granted.
+const EXCEPTIONS: [Exception; 4] = [
+    Exception {
+        grant: "cloud-controller-manager:leader-election: get leases.coordination.k8s.io cloud-provider-extraction-migration in kube-system",
+        reason: "leader migration, which is off here",
+    },
+    Exception {
+        grant: "cloud-controller-manager:leader-election: update leases.coordination.k8s.io cloud-provider-extraction-migration in kube-system",
+        reason: "leader migration, which is off here",
+    },
+    Exception {
+        grant: "cloud-controller-manager:serving: create tokenreviews.authentication.k8s.io",
+        reason: "nothing is served here",
+    },
+    Exception {
+        grant: "cloud-controller-manager:serving: create subjectaccessreviews.authorization.k8s.io",
+        reason: "nothing is served here",
+    },
+];
+
+async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario) -> anyhow::Result<()> {
+    let mut applied = manifests::read(&manifests::rbac().join("optional"))?;
+    applied.extend(manifests::read(&manifests::rbac())?);
+    let requests = with(s, ACCOUNT, &applied, async || {
+        // The mock provider takes endpoints when it is told to.
+        let life = Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS };
+        life.live().await?;
+        requests(s, ACCOUNT).await
+    })
+    .await?;
+    judge(&all_grants(&applied)?, &requests, &EXCEPTIONS)
+}
+
+/// A request that is allowed by what they have in common is allowed by each.
+async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) -> anyhow::Result<()> {
+    let account = "e2e-theirs";
+    let rules: Vec<_> = common(&upstream::roles()?).iter().map(Grant::rule).collect();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": account}, "rules": rules,
+    });
+    let mut applied = vec![role];
+    applied.extend(bound(account, "ClusterRole", account));
+    let requests = with(s, account, &applied, async || {
+        Life { s, account, config: "", flags: &FLAGS }.live().await?;
+        requests(s, account).await
+    })
+    .await?;
+    let forbidden = forbidden(&requests);
+    anyhow::ensure!(forbidden.is_empty(), "{forbidden:?}");
+    Ok(())
+}
+
+/// A controller that runs alone, with the rights of its role alone.
+struct Alone {
+    role: &'static str,
+    controller: &'static str,
+    exceptions: &'static [Exception],
+}
+
+/// Why a right to count events is granted where each event comes once.
+const COUNTED: &str = "an event that comes again is counted in place, as the service controller's are here";
+
+const ALONE: [Alone; 5] = [
+    Alone {
+        role: "20-node.yaml",
+        controller: "cloud-node-controller",
+        exceptions: &[Exception { grant: "cloud-controller-manager:node: patch events", reason: COUNTED }],
+    },
+    Alone {
+        role: "21-lifecycle.yaml",
+        controller: "cloud-node-lifecycle-controller",
+        exceptions: &[Exception { grant: "cloud-controller-manager:lifecycle: patch events", reason: COUNTED }],
+    },
+    Alone {
+        role: "22-route.yaml",
+        controller: "node-route-controller",
+        exceptions: &[Exception { grant: "cloud-controller-manager:route: patch events", reason: COUNTED }],
+    },
+    Alone { role: "23-service.yaml", controller: "service-lb-controller", exceptions: &[] },
+    Alone {
+        role: "24-ipam.yaml",
+        controller: "node-ipam-controller",
+        exceptions: &[Exception { grant: "cloud-controller-manager:ipam: patch events", reason: COUNTED }],
+    },
+];
+
+/// Networks of a cluster that is soon full.
+const SMALL: [&str; 2] = ["--cluster-cidr=10.244.0.0/27", "--node-cidr-mask-size=31"];
+const SMALL_BLOCKS: usize = 16;
+
+async fn each_controller_alone_needs_its_own_role_and_all_of_it(s: &Scenario) -> anyhow::Result<()> {
+    let mut wrong = Vec::new();
+    for (turn, alone) in ALONE.iter().enumerate() {
+        let account = format!("e2e-alone-{turn}");
+        let applied = alone.applied(&account)?;
+        let judged = with(s, &account, &applied, async || {
+            alone.live(s, &account, turn).await?;
+            judge(&all_grants(&applied)?, &requests(s, &account).await?, alone.exceptions)
+        });
+        wrong.extend(judged.await.err().map(|why| format!("{}: {why:#}", alone.controller)));
+        // The next one begins with an empty cluster.
+        let nodes: Vec<_> = s.nodes().values().filter_map(|node| node.metadata.uid.clone()).collect();
+        s.may_go(&nodes);
+        s.clean_up().await?;
+    }
+    anyhow::ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+impl Alone {
+    /// The role, and an account with it.
+    fn applied(&self, account: &str) -> anyhow::Result<Vec<Value>> {
+        let mut applied = manifests::read(&manifests::rbac().join(self.role))?;
+        let role = applied[0]["metadata"]["name"].clone();
+        applied.extend(bound(account, "ClusterRole", role.as_str().unwrap_or_default()));
+        Ok(applied)
+    }
+
+    async fn live(&self, s: &Scenario, account: &str, turn: usize) -> anyhow::Result<()> {
+        let names = |what: &str, count: usize| -> Vec<String> {
+            (0..count).map(|n| format!("{}{what}-{turn}-{n}", s.prefix())).collect()
+        };
+        let controllers = format!("--controllers={}", self.controller);
+        let small: &[&str] = if self.controller == "node-ipam-controller" { &SMALL } else { &[] };
+        let flags = [&FLAGS[1..], &[&*controllers, "--leader-elect=false"], small].concat();
+        let mut ccm = s.start_as(account, "", &format!("alone-{turn}"), &flags).await?;
+        // An allocator waits long before it believes that nodes which it finds lack networks.
+        ccm.logged("cache filled resource=\"nodes\"", SOON).await?;
+        let nodes = names("node", 3);
+        let is_read = async || {
+            let requests = requests(s, account).await?;
+            Ok(requests.iter().any(|request| request.verb == "get" && request.resource == "nodes"))
+        };
+        match self.controller {
+            "cloud-node-controller" => {
+                life::join(s, &nodes[..2]).await?;
+                life::wait_for_instance(s, &nodes[2]).await?;
+                life::collide(s, &format!("{}late-{turn}", s.prefix()), is_read).await?;
+            }
+            "cloud-node-lifecycle-controller" => {
+                life::initialize_by_hand(s, &nodes).await?;
+                life::leave(s, &nodes[0], &nodes[1]).await?;
+            }
+            "node-route-controller" => {
+                life::initialize_by_hand(s, &nodes[..1]).await?;
+                life::route(s, &nodes[0]).await?;
+            }
+            "service-lb-controller" => {
+                life::initialize_by_hand(s, &nodes).await?;
+                let services = names("service", 3);
+                life::serve(s, &services).await?;
+                s.delete_service(&services[0]).await?;
+                s.vanished(&services[0]).await?;
+            }
+            _ => life::crowd(s, &format!("{}crowd", s.prefix()), SMALL_BLOCKS, is_read).await?,
+        }
+        ccm.terminate().await
+    }
+}
+
+/// A service account of kube-system that has a role everywhere.
+fn bound(account: &str, kind: &str, role: &str) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": "kube-system"}}),
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": account},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}],
+        }),
+    ]
+}
+
+/// Applies manifests, waits until the API server has them, and takes them away whatever happens in between.
+async fn with<T>(
+    s: &Scenario,
+    account: &str,
+    applied: &[Value],
+    work: impl AsyncFnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let client = s.server.client();
+    let done = async {
+        manifests::apply(&client, applied).await?;
+        in_force(s, account, applied).await?;
+        work().await
+    };
+    let done = done.await;
+    manifests::withdraw(&client, applied).await?;
+    done
+}
+
+/// Waits until the authorizer knows every right of these roles; they are bound to this account.
+async fn in_force(s: &Scenario, account: &str, applied: &[Value]) -> anyhow::Result<()> {
+    let reviews: Api<SubjectAccessReview> = Api::all(s.server.client());
+    let limit = Instant::now() + SOON;
+    for grant in all_grants(applied)? {
+        let (resource, subresource) = grant.resource.split_once('/').unwrap_or((&grant.resource, ""));
+        let asked = json!({"spec": {
+            "user": account_user(account),
+            "resourceAttributes": {
+                "group": grant.group, "resource": resource, "subresource": subresource, "verb": grant.verb,
+                "name": grant.name, "namespace": grant.namespace,
+            },
+        }});
+        let review: SubjectAccessReview = serde_json::from_value(asked)?;
+        while !reviews.create(&PostParams::default(), &review).await?.status.is_some_and(|status| status.allowed) {
+            anyhow::ensure!(Instant::now() < limit, "the API server does not grant {grant}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// What a service account of kube-system asked for so far.
+async fn requests(s: &Scenario, account: &str) -> anyhow::Result<Vec<AuditEvent>> {
+    let user = account_user(account);
+    Ok(s.server.audit_log().await?.filter(|event| event.user == user).events)
+}
+
+/// A cluster in which everything happens that concerns a cloud-controller-manager.
+struct Life<'a> {
+    s: &'a Scenario,
+    account: &'a str,
+    config: &'a str,
+    flags: &'a [&'a str],
+}
+
+impl Life<'_> {
+    async fn start(&self, process: &str) -> anyhow::Result<Ccm> {
+        self.s.start_as(self.account, self.config, process, self.flags).await
+    }
+
+    async fn live(&self) -> anyhow::Result<()> {
+        let s = self.s;
+        let (nodes, services) = (s.names(5), s.names(4));
+        let mut leader = self.start("a").await?;
+        leader.logged("became leader", SOON).await?;
+        let mut standby = self.start("b").await?;
+        standby.logged("another process leads", SOON).await?;
+
+        life::join(s, &nodes[..3]).await?;
+        life::networked(s, &nodes[..3]).await?;
+        s.routed(&[], SOON).await?;
+        life::wait_for_instance(s, &nodes[3]).await?;
+        life::serve(s, &services[..3]).await?;
+        life::leave(s, &nodes[0], &nodes[2]).await?;
+        s.routed(&[], SOON).await?;
+
+        leader.signal(Signal::Kill).await?;
+        standby.logged("became leader", SOON).await?;
+        s.register_initialized(&nodes[4..]).await?;
+        life::networked(s, &nodes[4..]).await?;
+        s.create(&Scenario::manifest(&services[3])).await?;
+        s.served(&[services[0].clone(), services[3].clone()], SOON).await?;
+        for name in [&services[0], &services[3]] {
+            s.delete_service(name).await?;
+            s.vanished(name).await?;
+        }
+        standby.terminate().await
+    }
+}
