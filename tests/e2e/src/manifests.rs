@@ -104,3 +104,26 @@ fn api(client: &kube::Client, manifest: &Value) -> anyhow::Result<(Api<DynamicOb
     };
     Ok((api, name))
 }
+
+/// A service account of kube-system that has a ClusterRole everywhere.
+pub fn bound(account: &str, role: &str) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": "kube-system"}}),
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": account},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}],
+        }),
+    ]
+}
+
+/// A service account of kube-system with a role of its own that grants this, and no more.
+pub fn granted(account: &str, grants: &[Grant]) -> Vec<Value> {
+    let rules: Vec<_> = grants.iter().map(Grant::rule).collect();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": account}, "rules": rules,
+    });
+    std::iter::once(role).chain(bound(account, account)).collect()
+}

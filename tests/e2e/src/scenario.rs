@@ -65,6 +65,8 @@ pub struct Scenario {
     processes: Mutex<Vec<String>>,
     /// Names and UIDs of nodes that may go.
     mortal: Mutex<BTreeSet<String>>,
+    /// Names of nodes that may lose their taint before they have addresses.
+    exposable: Mutex<BTreeSet<String>>,
     /// Names of Services that may lose what they want.
     bereft: Mutex<BTreeSet<String>>,
     _tasks: JoinSet<std::io::Result<()>>,
@@ -102,6 +104,7 @@ impl Scenario {
             endpoint,
             processes: Mutex::default(),
             mortal: Mutex::default(),
+            exposable: Mutex::default(),
             bereft: Mutex::default(),
             _tasks: tasks,
         })
@@ -188,30 +191,41 @@ impl Scenario {
     pub async fn start_with(&self, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
         let kubeconfig = self.path(process, "kubeconfig");
         self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
-        self.launch(kubeconfig, config, process, flags).await
+        self.launch(&self.program, &kubeconfig, &self.cloud_config(config), process, flags).await
     }
 
     fn path(&self, process: &str, what: &str) -> PathBuf {
         self.directory.path().join(format!("{process}.{what}"))
     }
 
-    async fn launch(&self, kubeconfig: PathBuf, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+    /// Cloud config that names this scenario's cloud, and more lines.
+    fn cloud_config(&self, more: &str) -> String {
+        format!("region: {}\nendpoint: {}\n{more}", self.region(), self.endpoint)
+    }
+
+    async fn launch(
+        &self,
+        program: &Path,
+        kubeconfig: &Path,
+        config: &str,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let cloud_config = self.path(process, "cloud.yaml");
-        let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
         std::fs::write(&cloud_config, config)?;
-        let file = |flag: &str, path: PathBuf| {
+        let file = |flag: &str, path: &Path| {
             let mut argument = OsString::from(flag);
             argument.push(path);
             argument
         };
         let mut args: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         args.push(file("--kubeconfig=", kubeconfig));
-        args.push(file("--cloud-config=", cloud_config));
+        args.push(file("--cloud-config=", &cloud_config));
         args.push(format!("--leader-elect-resource-name={}", self.lease()).into());
         args.extend(flags.iter().map(OsString::from));
         let name = format!("{process}{}", self.processes.lock().len());
         self.processes.lock().push(name.clone());
-        Ccm::start(&self.program, self.directory.path(), &name, args).await
+        Ccm::start(program, self.directory.path(), &name, args).await
     }
 
     /// Name of the Lease, in kube-system.
@@ -369,6 +383,11 @@ impl Scenario {
         self.mortal.lock().extend(names.into_iter().cloned());
     }
 
+    /// This node may be seen without its taint and without addresses, as managers on Go's framework leave them.
+    pub fn may_be_exposed(&self, name: &str) {
+        self.exposable.lock().insert(name.to_owned());
+    }
+
     /// Events about a node, the newest of each kind.
     pub async fn events(&self, node: &str) -> anyhow::Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.server.client(), "default");
@@ -397,7 +416,8 @@ impl Scenario {
     /// to two nodes, and no process panicked.
     pub fn verdict(&self) -> anyhow::Result<()> {
         let observer = &self.server.observer;
-        let exposed = observer.exposed(&self.prefix());
+        let mut exposed = observer.exposed(&self.prefix());
+        exposed.retain(|seen| !self.exposable.lock().contains(&seen.name));
         anyhow::ensure!(exposed.is_empty(), "nodes lost their taint before they had addresses: {exposed:?}");
         let mut bereft = observer.bereft(&self.prefix());
         bereft.retain(|seen| !self.bereft.lock().contains(&seen.name));

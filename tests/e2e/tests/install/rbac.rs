@@ -11,14 +11,10 @@ mod upstream;
 
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::manifests::{self, all_grants};
-use ccm_e2e::rights::{Exception, Grant, common, forbidden, judge};
-use ccm_e2e::scenario::{SOON, Scenario, account_user};
+use ccm_e2e::rights::{Exception, common, forbidden, judge};
+use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
-use ccm_testkit::control_plane::AuditEvent;
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::Value;
 
 use crate::case;
 use crate::run::Case;
@@ -70,31 +66,27 @@ const EXCEPTIONS: [Exception; 4] = [
 async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario) -> anyhow::Result<()> {
     let mut applied = manifests::read(&manifests::rbac().join("optional"))?;
     applied.extend(manifests::read(&manifests::rbac())?);
-    let requests = with(s, ACCOUNT, &applied, async || {
-        // The mock provider takes endpoints when it is told to.
-        let life = Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS };
-        life.live().await?;
-        requests(s, ACCOUNT).await
-    })
-    .await?;
+    let requests = s
+        .with_manifests(ACCOUNT, &applied, async || {
+            // The mock provider takes endpoints when it is told to.
+            let life = Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS };
+            life.live().await?;
+            s.requests(ACCOUNT).await
+        })
+        .await?;
     judge(&all_grants(&applied)?, &requests, &EXCEPTIONS)
 }
 
 /// A request that is allowed by what they have in common is allowed by each.
 async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) -> anyhow::Result<()> {
     let account = "e2e-theirs";
-    let rules: Vec<_> = common(&upstream::roles()?).iter().map(Grant::rule).collect();
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": account}, "rules": rules,
-    });
-    let mut applied = vec![role];
-    applied.extend(bound(account, "ClusterRole", account));
-    let requests = with(s, account, &applied, async || {
-        Life { s, account, config: "", flags: &FLAGS }.live().await?;
-        requests(s, account).await
-    })
-    .await?;
+    let applied = manifests::granted(account, &common(&upstream::roles()?));
+    let requests = s
+        .with_manifests(account, &applied, async || {
+            Life { s, account, config: "", flags: &FLAGS }.live().await?;
+            s.requests(account).await
+        })
+        .await?;
     let forbidden = forbidden(&requests);
     anyhow::ensure!(forbidden.is_empty(), "{forbidden:?}");
     Ok(())
@@ -143,9 +135,9 @@ async fn each_controller_alone_needs_its_own_role_and_all_of_it(s: &Scenario) ->
     for (turn, alone) in ALONE.iter().enumerate() {
         let account = format!("e2e-alone-{turn}");
         let applied = alone.applied(&account)?;
-        let judged = with(s, &account, &applied, async || {
+        let judged = s.with_manifests(&account, &applied, async || {
             alone.live(s, &account, turn).await?;
-            judge(&all_grants(&applied)?, &requests(s, &account).await?, alone.exceptions)
+            judge(&all_grants(&applied)?, &s.requests(&account).await?, alone.exceptions)
         });
         wrong.extend(judged.await.err().map(|why| format!("{}: {why:#}", alone.controller)));
         // The next one begins with an empty cluster.
@@ -162,7 +154,7 @@ impl Alone {
     fn applied(&self, account: &str) -> anyhow::Result<Vec<Value>> {
         let mut applied = manifests::read(&manifests::rbac().join(self.role))?;
         let role = applied[0]["metadata"]["name"].clone();
-        applied.extend(bound(account, "ClusterRole", role.as_str().unwrap_or_default()));
+        applied.extend(manifests::bound(account, role.as_str().unwrap_or_default()));
         Ok(applied)
     }
 
@@ -178,7 +170,7 @@ impl Alone {
         ccm.logged("cache filled resource=\"nodes\"", SOON).await?;
         let nodes = names("node", 3);
         let is_read = async || {
-            let requests = requests(s, account).await?;
+            let requests = s.requests(account).await?;
             Ok(requests.iter().any(|request| request.verb == "get" && request.resource == "nodes"))
         };
         match self.controller {
@@ -206,65 +198,6 @@ impl Alone {
         }
         ccm.terminate().await
     }
-}
-
-/// A service account of kube-system that has a role everywhere.
-fn bound(account: &str, kind: &str, role: &str) -> [Value; 2] {
-    let group = "rbac.authorization.k8s.io";
-    [
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": "kube-system"}}),
-        json!({
-            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": account},
-            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}],
-        }),
-    ]
-}
-
-/// Applies manifests, waits until the API server has them, and takes them away whatever happens in between.
-async fn with<T>(
-    s: &Scenario,
-    account: &str,
-    applied: &[Value],
-    work: impl AsyncFnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let client = s.server.client();
-    let done = async {
-        manifests::apply(&client, applied).await?;
-        in_force(s, account, applied).await?;
-        work().await
-    };
-    let done = done.await;
-    manifests::withdraw(&client, applied).await?;
-    done
-}
-
-/// Waits until the authorizer knows every right of these roles; they are bound to this account.
-async fn in_force(s: &Scenario, account: &str, applied: &[Value]) -> anyhow::Result<()> {
-    let reviews: Api<SubjectAccessReview> = Api::all(s.server.client());
-    let limit = Instant::now() + SOON;
-    for grant in all_grants(applied)? {
-        let (resource, subresource) = grant.resource.split_once('/').unwrap_or((&grant.resource, ""));
-        let asked = json!({"spec": {
-            "user": account_user(account),
-            "resourceAttributes": {
-                "group": grant.group, "resource": resource, "subresource": subresource, "verb": grant.verb,
-                "name": grant.name, "namespace": grant.namespace,
-            },
-        }});
-        let review: SubjectAccessReview = serde_json::from_value(asked)?;
-        while !reviews.create(&PostParams::default(), &review).await?.status.is_some_and(|status| status.allowed) {
-            anyhow::ensure!(Instant::now() < limit, "the API server does not grant {grant}");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    }
-    Ok(())
-}
-
-/// What a service account of kube-system asked for so far.
-async fn requests(s: &Scenario, account: &str) -> anyhow::Result<Vec<AuditEvent>> {
-    let user = account_user(account);
-    Ok(s.server.audit_log().await?.filter(|event| event.user == user).events)
 }
 
 /// A cluster in which everything happens that concerns a cloud-controller-manager.
