@@ -2,16 +2,14 @@
 
 use std::{ffi::OsString, future::Future, io::Write, process::ExitCode, sync::Arc};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Config, Invocation, Product},
     error::chain,
     provider::CloudProvider,
-    runtime::{
-        manager::{Exit, Manager},
-        shutdown::{SignalSource, UnixSignals},
-    },
+    runtime::manager::{Exit, Manager},
     telemetry::logging,
 };
 
@@ -63,11 +61,32 @@ where
     let provider = build(config.clone()).await?;
     tracing::info!(version = product.version, provider = provider.name(), "starting");
     let manager = Manager::from_config(product, config, provider).await?;
-    Box::pin(run_until_signalled(manager, UnixSignals::install()?)).await
+    Box::pin(run_until_signalled(manager, Signals::install()?)).await
+}
+
+/// The signals that ask the process to end: `SIGTERM` from the kubelet, `SIGINT` from Ctrl-C.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes them over from now on.
+    fn install() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one. None is lost when the future is dropped.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }
 
 /// Runs the manager; the first signal stops it in order, the second at once.
-async fn run_until_signalled(manager: Manager, mut signals: impl SignalSource) -> Result<ExitCode, BoxError> {
+async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<ExitCode, BoxError> {
     let stop = CancellationToken::new();
     let run = manager.run(stop.clone());
     tokio::pin!(run);
@@ -81,7 +100,7 @@ async fn run_until_signalled(manager: Manager, mut signals: impl SignalSource) -
                 if stop.is_cancelled() {
                     return Err(format!("{signal} again: stopped without waiting").into());
                 }
-                tracing::info!(%signal, "stopping; a second signal ends the process at once");
+                tracing::info!(signal, "stopping; a second signal ends the process at once");
                 stop.cancel();
             }
         }
