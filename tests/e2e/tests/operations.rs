@@ -27,8 +27,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> =
-        vec![takeover::cases(), election::cases(), migration::cases(), credentials::cases()];
+    let subjects: Vec<Vec<Case>> = vec![takeover::cases(), election::cases(), migration::cases(), credentials::cases()];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

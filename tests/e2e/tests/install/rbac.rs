@@ -14,7 +14,9 @@ use ccm_e2e::manifests::{self, all_grants};
 use ccm_e2e::rights::{Exception, common, forbidden, judge};
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
-use serde_json::Value;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, DeleteParams, ListParams};
+use serde_json::{Value, json};
 
 use crate::case;
 use crate::run::Case;
@@ -23,7 +25,9 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("rbac", &[Kind::RealWithoutWatchList], the_rights_of_the_manifests_are_enough_and_all_are_needed),
         case!("alone", &[Kind::RealWithoutWatchList], each_controller_alone_needs_its_own_role_and_all_of_it),
+        case!("accounts", &[Kind::RealWithoutWatchList], with_accounts_of_its_controllers_the_manager_needs_less),
         case!("theirs", &[Kind::Real], what_the_roles_of_go_managers_have_in_common_is_enough),
+        case!("theirs2", &[Kind::Real], with_accounts_of_its_controllers_too),
     ]
 }
 
@@ -31,12 +35,13 @@ pub(crate) fn cases() -> Vec<Case> {
 const ACCOUNT: &str = "cloud-controller-manager";
 
 /// Everything runs, and fails over soon.
-const FLAGS: [&str; 9] = [
+const FLAGS: [&str; 10] = [
     "--controllers=*,node-ipam-controller",
     "--allocate-node-cidrs=true",
     "--cluster-cidr=10.244.0.0/16",
     "--route-reconciliation-period=2s",
     "--leader-elect-resource-name=cloud-controller-manager",
+    "--enable-leader-migration",
     "--leader-elect-lease-duration=5s",
     "--leader-elect-renew-deadline=3s",
     "--leader-elect-retry-period=500ms",
@@ -44,15 +49,7 @@ const FLAGS: [&str; 9] = [
 ];
 
 /// Rights that nothing here needs, and why they are granted.
-const EXCEPTIONS: [Exception; 4] = [
-    Exception {
-        grant: "cloud-controller-manager:leader-election: get leases.coordination.k8s.io cloud-provider-extraction-migration in kube-system",
-        reason: "leader migration, which is off here",
-    },
-    Exception {
-        grant: "cloud-controller-manager:leader-election: update leases.coordination.k8s.io cloud-provider-extraction-migration in kube-system",
-        reason: "leader migration, which is off here",
-    },
+const EXCEPTIONS: [Exception; 2] = [
     Exception {
         grant: "cloud-controller-manager:serving: create tokenreviews.authentication.k8s.io",
         reason: "nothing is served here",
@@ -77,6 +74,34 @@ async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario)
     judge(&all_grants(&applied)?, &requests, &EXCEPTIONS)
 }
 
+const CREDENTIALS: &str = "--use-service-account-credentials";
+/// The controllers' accounts, which every cluster binds to roles.
+const CONTROLLERS: [&str; 3] = ["node-controller", "service-controller", "route-controller"];
+
+async fn with_accounts_of_its_controllers_the_manager_needs_less(s: &Scenario) -> anyhow::Result<()> {
+    let folder = manifests::rbac();
+    let files = [
+        "10-service-account.yaml",
+        "service-account-credentials",
+        "optional/endpoints.yaml",
+        "25-serving.yaml",
+        "30-cluster-role.yaml",
+        "40-leader-election.yaml",
+        "50-authentication-reader.yaml",
+    ];
+    let applied: Result<Vec<_>, _> = files.iter().map(|file| manifests::read(&folder.join(file))).collect();
+    let applied = applied?.concat();
+    let before = s.requests(ACCOUNT).await?.len();
+    s.with_manifests(ACCOUNT, &applied, async || {
+        let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
+        Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &flags }.live().await?;
+        with_their_own(s, ACCOUNT).await?;
+        judge(&all_grants(&applied)?, &s.requests(ACCOUNT).await?[before..], &EXCEPTIONS)
+    })
+    .await?;
+    forget_accounts(s).await
+}
+
 /// A request that is allowed by what they have in common is allowed by each.
 async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) -> anyhow::Result<()> {
     let account = "e2e-theirs";
@@ -90,6 +115,41 @@ async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) ->
     let forbidden = forbidden(&requests);
     anyhow::ensure!(forbidden.is_empty(), "{forbidden:?}");
     Ok(())
+}
+
+/// The same for `--use-service-account-credentials`, with the bootstrap roles of the controllers.
+async fn with_accounts_of_its_controllers_too(s: &Scenario) -> anyhow::Result<()> {
+    let account = "e2e-theirs-too";
+    let applied = manifests::granted(account, &common(&upstream::roles_with_accounts()?));
+    s.with_manifests(account, &applied, async || {
+        let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
+        Life { s, account, config: "", flags: &flags }.live().await?;
+        with_their_own(s, account).await
+    })
+    .await?;
+    forget_accounts(s).await
+}
+
+/// Makes sure that each controller used its account, and that nothing was forbidden to it or to the manager.
+async fn with_their_own(s: &Scenario, account: &str) -> anyhow::Result<()> {
+    let mut refused = forbidden(&s.requests(account).await?);
+    for controller in CONTROLLERS {
+        let requests = s.requests(controller).await?;
+        anyhow::ensure!(!requests.is_empty(), "nothing was done as {controller}");
+        refused.extend(forbidden(&requests));
+    }
+    anyhow::ensure!(refused.is_empty(), "{refused:?}");
+    Ok(())
+}
+
+/// Deletes the controllers' accounts, which the manager made.
+async fn forget_accounts(s: &Scenario) -> anyhow::Result<()> {
+    let account = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"},
+        })
+    };
+    manifests::withdraw(&s.server.client(), &CONTROLLERS.map(account)).await
 }
 
 /// A controller that runs alone, with the rights of its role alone.
@@ -216,6 +276,9 @@ impl Life<'_> {
     async fn live(&self) -> anyhow::Result<()> {
         let s = self.s;
         let (nodes, services) = (s.names(5), s.names(4));
+        // Whoever is first makes the Leases.
+        let leases: Api<Lease> = Api::namespaced(s.server.client(), "kube-system");
+        leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         let mut leader = self.start("a").await?;
         leader.logged("became leader", SOON).await?;
         let mut standby = self.start("b").await?;

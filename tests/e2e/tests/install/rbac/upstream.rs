@@ -3,7 +3,7 @@
 use ccm_e2e::rights::{Grant, grants};
 use serde_json::json;
 
-/// A role: where it is written, and verbs by resource.
+/// A role: where it is written, and verbs by resource. Names behind the resource are those of the only objects meant.
 struct Role {
     source: &'static str,
     rules: &'static [(&'static str, &'static [&'static str])],
@@ -86,15 +86,43 @@ const OPENSTACK: &[(&str, &[&str])] = &[
     ("secrets", READ),
 ];
 
+/// For the manager's own account with `--use-service-account-credentials`, beside those above that grant tokens.
+const WITH_ACCOUNTS: Role = Role {
+    source: "kubernetes/cloud-provider-aws v1.36.1: examples/existing-cluster/overlays/superset-role/cluster-role-patch.yaml",
+    rules: &[
+        EVENTS,
+        ("nodes", &["get", "list", "patch", "update", "watch"]),
+        ("nodes/status", &["patch"]),
+        ("services", &["list", "patch", "update", "watch"]),
+        ("services/status", &["patch", "update"]),
+        ("serviceaccounts", &["create"]),
+        ENDPOINTS,
+        LEASES,
+        ("serviceaccounts/token node-controller service-controller route-controller", &["create"]),
+    ],
+};
+
 /// What each of the roles grants.
 pub(crate) fn roles() -> anyhow::Result<Vec<Vec<Grant>>> {
     ROLES.iter().map(taken_apart).collect()
 }
 
+/// What each role grants that lets the manager ask for the controllers' tokens.
+#[allow(dead_code, reason = "one of the suites that share this needs it")]
+pub(crate) fn roles_with_accounts() -> anyhow::Result<Vec<Vec<Grant>>> {
+    let mut roles = roles()?;
+    roles.retain(|grants| grants.iter().any(|grant| grant.resource == "serviceaccounts/token"));
+    roles.push(taken_apart(&WITH_ACCOUNTS)?);
+    Ok(roles)
+}
+
 fn taken_apart(role: &Role) -> anyhow::Result<Vec<Grant>> {
     let rule = |(target, verbs): &(&str, &[&str])| {
+        let mut words = target.split(' ');
+        let target = words.next().unwrap_or_default();
         let (resource, group) = target.split_once('.').unwrap_or((target, ""));
-        json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
+        let names: Vec<_> = words.collect();
+        json!({"apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": verbs})
     };
     let rules: Vec<_> = role.rules.iter().map(rule).collect();
     grants(&json!({"kind": "ClusterRole", "metadata": {"name": role.source}, "rules": rules}))
