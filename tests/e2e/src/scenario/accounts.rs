@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ccm_testkit::control_plane::AuditEvent;
@@ -21,9 +21,9 @@ impl Scenario {
     /// # Errors
     /// There is no such account, or the server is the embedded one.
     pub async fn start_as(&self, account: &str, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
-        let kubeconfig = self.path(process, "kubeconfig");
+        let kubeconfig = self.kubeconfig(process);
         self.server.write_account_kubeconfig(&kubeconfig, "kube-system", account).await?;
-        self.launch(&self.program, &kubeconfig, &self.cloud_config(config), process, flags).await
+        self.launch(kubeconfig, config, process, flags).await
     }
 
     /// The same for another program, which knows this scenario's cloud by region and endpoint and reads JSON.
@@ -37,10 +37,15 @@ impl Scenario {
         process: &str,
         flags: &[&str],
     ) -> anyhow::Result<Ccm> {
-        let kubeconfig = self.path(process, "kubeconfig");
+        let kubeconfig = self.kubeconfig(process);
         self.server.write_account_kubeconfig(&kubeconfig, "kube-system", account).await?;
         let config = json!({"region": self.region(), "endpoint": self.endpoint}).to_string();
-        self.launch(program, &kubeconfig, &config, process, flags).await
+        self.launch_program(program, kubeconfig, &config, process, flags).await
+    }
+
+    /// Where the kubeconfig of a process is, once it was started.
+    pub fn kubeconfig(&self, process: &str) -> PathBuf {
+        self.path(process, "kubeconfig")
     }
 
     /// Applies manifests, waits until what they grant to a service account of kube-system is in force, and takes them away

@@ -1,6 +1,8 @@
 //! The rights of `rbac/`, and those that other managers' manifests grant, on a real API server with RBAC: enough, and in
 //! `rbac/` no more than that.
 
+#[path = "rbac/door.rs"]
+mod door;
 #[path = "../services/gate.rs"]
 #[allow(dead_code, reason = "other suites use the rest")]
 mod gate;
@@ -14,6 +16,7 @@ use ccm_e2e::manifests::{self, all_grants};
 use ccm_e2e::rights::{Exception, common, forbidden, judge};
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
+use door::Door;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
@@ -35,7 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
 const ACCOUNT: &str = "cloud-controller-manager";
 
 /// Everything runs, and fails over soon.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 9] = [
     "--controllers=*,node-ipam-controller",
     "--allocate-node-cidrs=true",
     "--cluster-cidr=10.244.0.0/16",
@@ -45,19 +48,6 @@ const FLAGS: [&str; 10] = [
     "--leader-elect-lease-duration=5s",
     "--leader-elect-renew-deadline=3s",
     "--leader-elect-retry-period=500ms",
-    "--secure-port=0",
-];
-
-/// Rights that nothing here needs, and why they are granted.
-const EXCEPTIONS: [Exception; 2] = [
-    Exception {
-        grant: "cloud-controller-manager:serving: create tokenreviews.authentication.k8s.io",
-        reason: "nothing is served here",
-    },
-    Exception {
-        grant: "cloud-controller-manager:serving: create subjectaccessreviews.authorization.k8s.io",
-        reason: "nothing is served here",
-    },
 ];
 
 async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario) -> anyhow::Result<()> {
@@ -66,12 +56,12 @@ async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario)
     let requests = s
         .with_manifests(ACCOUNT, &applied, async || {
             // The mock provider takes endpoints when it is told to.
-            let life = Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS };
+            let life = Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS, asks: true };
             life.live().await?;
             s.requests(ACCOUNT).await
         })
         .await?;
-    judge(&all_grants(&applied)?, &requests, &EXCEPTIONS)
+    judge(&all_grants(&applied)?, &requests, &[])
 }
 
 const CREDENTIALS: &str = "--use-service-account-credentials";
@@ -94,9 +84,9 @@ async fn with_accounts_of_its_controllers_the_manager_needs_less(s: &Scenario) -
     let before = s.requests(ACCOUNT).await?.len();
     s.with_manifests(ACCOUNT, &applied, async || {
         let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
-        Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &flags }.live().await?;
+        Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &flags, asks: true }.live().await?;
         with_their_own(s, ACCOUNT).await?;
-        judge(&all_grants(&applied)?, &s.requests(ACCOUNT).await?[before..], &EXCEPTIONS)
+        judge(&all_grants(&applied)?, &s.requests(ACCOUNT).await?[before..], &[])
     })
     .await?;
     forget_accounts(s).await
@@ -108,7 +98,7 @@ async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) ->
     let applied = manifests::granted(account, &common(&upstream::roles()?));
     let requests = s
         .with_manifests(account, &applied, async || {
-            Life { s, account, config: "", flags: &FLAGS }.live().await?;
+            Life { s, account, config: "", flags: &FLAGS, asks: false }.live().await?;
             s.requests(account).await
         })
         .await?;
@@ -123,7 +113,7 @@ async fn with_accounts_of_its_controllers_too(s: &Scenario) -> anyhow::Result<()
     let applied = manifests::granted(account, &common(&upstream::roles_with_accounts()?));
     s.with_manifests(account, &applied, async || {
         let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
-        Life { s, account, config: "", flags: &flags }.live().await?;
+        Life { s, account, config: "", flags: &flags, asks: false }.live().await?;
         with_their_own(s, account).await
     })
     .await?;
@@ -266,11 +256,24 @@ struct Life<'a> {
     account: &'a str,
     config: &'a str,
     flags: &'a [&'a str],
+    /// Whether the account may ask who somebody is and what they may do.
+    asks: bool,
 }
 
 impl Life<'_> {
-    async fn start(&self, process: &str) -> anyhow::Result<Ccm> {
-        self.s.start_as(self.account, self.config, process, self.flags).await
+    async fn start(&self, process: &str, door: &Door) -> anyhow::Result<Ccm> {
+        let serving = door.flags(&self.s.kubeconfig(process));
+        let flags: Vec<&str> = self.flags.iter().copied().chain(serving.iter().map(String::as_str)).collect();
+        self.s.start_as(self.account, self.config, process, &flags).await
+    }
+
+    /// Who may not see the metrics is told so, which takes both questions.
+    async fn served(&self, door: &Door) -> anyhow::Result<()> {
+        door.answers("/healthz", None, 200).await?;
+        match self.asks {
+            true => door.answers("/metrics", Some(&door::token(self.s, self.account).await?), 403).await,
+            false => Ok(()),
+        }
     }
 
     async fn live(&self) -> anyhow::Result<()> {
@@ -279,10 +282,12 @@ impl Life<'_> {
         // Whoever is first makes the Leases.
         let leases: Api<Lease> = Api::namespaced(s.server.client(), "kube-system");
         leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        let mut leader = self.start("a").await?;
+        let (first, second) = (Door::free()?, Door::free()?);
+        let mut leader = self.start("a", &first).await?;
         leader.logged("became leader", SOON).await?;
-        let mut standby = self.start("b").await?;
+        let mut standby = self.start("b", &second).await?;
         standby.logged("another process leads", SOON).await?;
+        self.served(&first).await?;
 
         life::join(s, &nodes[..3]).await?;
         life::networked(s, &nodes[..3]).await?;

@@ -14,6 +14,8 @@ const LEASES: (&str, &[&str]) = ("leases.coordination.k8s.io", &["create", "get"
 const ENDPOINTS: (&str, &[&str]) = ("endpoints", &["create", "get", "list", "watch", "update"]);
 const VOLUMES: (&str, &[&str]) = ("persistentvolumes", &["get", "list", "update", "watch"]);
 const READ: &[&str] = &["get", "list", "watch"];
+/// Of the role `extension-apiserver-authentication-reader`, which the same manifests bind.
+const READER: (&str, &[&str]) = ("configmaps extension-apiserver-authentication", READ);
 
 const ROLES: [Role; 5] = [
     Role {
@@ -29,6 +31,7 @@ const ROLES: [Role; 5] = [
             VOLUMES,
             ENDPOINTS,
             LEASES,
+            READER,
         ],
     },
     Role {
@@ -44,6 +47,7 @@ const ROLES: [Role; 5] = [
             VOLUMES,
             ENDPOINTS,
             LEASES,
+            READER,
             ("tokenreviews.authentication.k8s.io", &["create"]),
             ("subjectaccessreviews.authorization.k8s.io", &["create"]),
         ],
@@ -98,6 +102,7 @@ const WITH_ACCOUNTS: Role = Role {
         ("serviceaccounts", &["create"]),
         ENDPOINTS,
         LEASES,
+        READER,
         ("serviceaccounts/token node-controller service-controller route-controller", &["create"]),
     ],
 };
