@@ -1,5 +1,6 @@
 //! The one table of flags. Parsing, help, the reference page, the warnings and the test of defaults are made from it.
-//! The page is written anew by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
+//!
+//! After a change the reference page follows by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
 
 mod framework;
 mod process;

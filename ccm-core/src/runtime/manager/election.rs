@@ -64,11 +64,13 @@ impl Manager {
     ) -> Result<Exit, ManagerError> {
         let electors = self.electors(metrics)?;
         let gates = Gates::of(&electors);
-        let Electors { main, migration, events } = electors;
-        let _alive = health::election(&self.health, health::LEADER_ELECTION, main.health());
-        let _both = migration
+        // One for each lock (W18).
+        let _main_alive = health::leader_election(&self.health, "leaderElection", electors.main.health());
+        let _migration_alive = electors
+            .migration
             .as_ref()
-            .map(|elector| health::election(&self.health, health::LEADER_MIGRATION, elector.health()));
+            .map(|elector| health::leader_election(&self.health, "leaderElectionMigration", elector.health()));
+        let Electors { main, migration, events } = electors;
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
         background.spawn("leader-election-events", super::done(events.run(stop_events.clone())));
@@ -108,10 +110,11 @@ impl Manager {
             metrics.events.clone(),
             self.clock.clone(),
         );
-        let own = LeaderElectionMetrics::register(&self.registry)?;
+        let telemetry = metrics;
+        let metrics = LeaderElectionMetrics::register(&self.registry)?;
         let elector = |config| {
-            let client = metrics.election_client(self, "leader-election");
-            LeaderElector::new(client, config, own.clone(), recorder.clone(), self.clock.clone())
+            let client = telemetry.election_client(self, "leader-election");
+            LeaderElector::new(client, config, metrics.clone(), recorder.clone(), self.clock.clone())
         };
         let shared = |name: &str| LeaderElectionConfig { name: name.to_owned(), ..config.clone() };
         let migration = self.migration.as_ref().map(|migration| elector(shared(&migration.leader_name))).transpose()?;

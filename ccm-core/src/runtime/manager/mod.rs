@@ -78,12 +78,12 @@ pub struct Manager {
     registry: Registry,
     health: Health,
     clock: WallClock,
+    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
+    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
     /// With `--use-service-account-credentials`.
     accounts: Option<Accounts>,
     /// Known once it runs.
     migration: Option<LeaderMigration>,
-    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
-    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
 }
 
 /// How a manager ended without an error.
@@ -206,9 +206,9 @@ impl Manager {
             registry,
             health: Health::default(),
             clock,
+            prelude: Mutex::default(),
             accounts: None,
             migration: None,
-            prelude: Mutex::default(),
         }
     }
 
@@ -329,7 +329,8 @@ impl Manager {
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let (wait, metrics) = (delay, metrics.clone());
+            let gauge = metrics.running(name);
+            let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
                 // As upstream: up to twice as long, so that replicas of many clusters do not march in step.
@@ -339,7 +340,9 @@ impl Manager {
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                metrics.runs(name);
+                if let Some(gauge) = gauge {
+                    gauge.set(1);
+                }
                 run.await
             };
             let list = if lock == Lock::Migration { &mut migrated } else { &mut main };

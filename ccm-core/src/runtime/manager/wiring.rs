@@ -67,22 +67,21 @@ impl<'a> Wiring<'a> {
         stop: &'a CancellationToken,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
-        let gate = gates.under(Lock::Main);
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
             metrics: manager.registry.clone(),
-            gate: gate.clone(),
+            gate: gates.under(Lock::Main).clone(),
             nodes: Arc::new(nodes.clone()),
             services: None,
             endpoint_slices: None,
-            client: telemetry.client(manager, wk::COMPONENT_MANAGER, gate, stop),
+            client: telemetry.client(manager, (manager.clients)(wk::COMPONENT_MANAGER), gates.under(Lock::Main), stop),
         };
         let mut wiring = Self {
             manager,
             stop,
             gates,
-            accounts: manager.accounts.as_ref().map(|accounts| accounts.clients(gate)).unwrap_or_default(),
+            accounts: manager.accounts.as_ref().map(|a| a.clients(gates.under(Lock::Main))).unwrap_or_default(),
             telemetry,
             cloud_metrics: telemetry.cloud.clone(),
             nodes: nodes.clone(),
@@ -157,12 +156,12 @@ impl<'a> Wiring<'a> {
         client: &str,
         lock: Lock,
     ) -> ControllerContext {
-        let Manager { clients, clock, provider, registry, .. } = self.manager;
+        let Manager { clock, provider, registry, .. } = self.manager;
         let gate = self.gates.under(lock);
-        let connection = self.connection(client).unwrap_or_else(|| clients("events"));
+        let connection = self.connection(client).unwrap_or_else(|| (self.manager.clients)("events"));
         // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            self.telemetry.around(self.manager, connection, gate, &CancellationToken::new()),
+            self.telemetry.client(self.manager, connection, gate, &CancellationToken::new()),
             component,
             gate.clone(),
             self.telemetry.events.clone(),
