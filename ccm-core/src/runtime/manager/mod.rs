@@ -340,6 +340,7 @@ impl Manager {
         wiring.node_ipam_controller()?;
         wiring.service_controller()?;
         let Wiring { controllers, caches, context, .. } = wiring;
+        metrics.fills();
         caches.start(tasks).await?;
         self.start_provider(tasks, context).await?;
         metrics.leads();

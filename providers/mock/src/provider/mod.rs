@@ -10,9 +10,7 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, well_known as wk},
-    provider::{
-        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeClaim, Op, ProviderContext, Routes,
-    },
+    provider::{CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeClaim, ProviderContext, Routes},
 };
 
 use crate::{
