@@ -18,7 +18,10 @@ use crate::{
         },
         shutdown::{SignalSource, UnixSignals},
     },
-    telemetry::logging,
+    telemetry::{
+        logging::{self, Verbosity},
+        traces::{SpanLayer, Traces, TracesConfig},
+    },
 };
 
 /// Error of a provider's constructor.
@@ -58,7 +61,8 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    let (dispatch, verbosity) = logging::dispatch(&config.logging, std::io::stderr);
+    let (traces, spans) = traces(&product, &config)?.unzip();
+    let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
@@ -66,6 +70,23 @@ where
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
+    let result = run_manager(product, config, verbosity, build).await;
+    if let Some(traces) = traces {
+        traces.shutdown().await;
+    }
+    result
+}
+
+async fn run_manager<B, F>(
+    product: Product,
+    config: Config,
+    verbosity: Verbosity,
+    build: B,
+) -> Result<ExitCode, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
     // Before the election: a standby is probed and scraped, too, and a port in use is to be known at once.
     let server = Server::bind(&config.serving)?;
     let provider = build(config.clone()).await?;
@@ -131,6 +152,14 @@ async fn run_and_serve(
     end.cancel();
     serve.await;
     Ok(code)
+}
+
+/// Begins to export traces, if `--tracing-config-file` is given.
+fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLayer)>, BoxError> {
+    let Some(file) = &config.debugging.tracing_config_file else { return Ok(None) };
+    let settings = TracesConfig::load(file)?;
+    let instance = uuid::Uuid::new_v4().to_string();
+    Ok(Some(Traces::start(&settings, product.binary, product.version, instance)?))
 }
 
 /// Runs the manager; the first signal stops it in order, the second at once.

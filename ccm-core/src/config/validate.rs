@@ -225,6 +225,7 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
         ("requestheader-group-headers", &authentication.requestheader_group_headers),
         ("requestheader-extra-headers-prefix", &authentication.requestheader_extra_headers_prefix),
         ("requestheader-uid-headers", &authentication.requestheader_uid_headers),
+        ("requestheader-allowed-names", &authentication.requestheader_allowed_names),
     ] {
         if values.iter().any(|value| value.trim().is_empty()) {
             errors.push(rejected(flag, &values.join(","), "must not have blank entries"));
@@ -233,6 +234,11 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
     let uid = &authentication.requestheader_uid_headers;
     if !uid.is_empty() && !uid.iter().any(|header| header.eq_ignore_ascii_case("X-Remote-Uid")) {
         errors.push(rejected("requestheader-uid-headers", &uid.join(","), "must contain X-Remote-Uid"));
+    }
+    for path in &config.authorization.always_allow_paths {
+        if path.strip_suffix('*').unwrap_or(path).contains('*') {
+            errors.push(rejected("authorization-always-allow-paths", path, "may have a * at its end only"));
+        }
     }
 }
 

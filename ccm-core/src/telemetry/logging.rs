@@ -30,7 +30,7 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::fmt::{MakeWriter, format::JsonFields};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 
-use super::json::JsonLines;
+use super::{json::JsonLines, traces::SpanLayer};
 
 /// Crates whose own messages are one step quieter than this program's.
 const LIBRARIES: &[&str] = &[
@@ -142,17 +142,23 @@ pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> (Dispatch, Verbosity)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    dispatch_with(config, writer, None)
+}
+
+/// Like [`dispatch`], with another receiver of spans beside the log.
+pub fn dispatch_with<W>(config: &LoggingConfig, writer: W, spans: Option<SpanLayer>) -> (Dispatch, Verbosity)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let verbosity = Verbosity(Arc::new(AtomicU32::new(config.verbosity)));
     let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone(), format: config.format };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
-    let registry = tracing_subscriber::registry();
-    let dispatch = match config.format {
-        Format::Text => Dispatch::new(registry.with(layer.with_filter(rules))),
-        Format::Json => {
-            let layer = layer.fmt_fields(JsonFields::new()).event_format(JsonLines::new());
-            Dispatch::new(registry.with(layer.with_filter(rules)))
-        }
+    let log = match config.format {
+        Format::Text => layer.with_filter(rules).boxed(),
+        Format::Json => layer.fmt_fields(JsonFields::new()).event_format(JsonLines::new()).with_filter(rules).boxed(),
     };
+    let layers: Vec<_> = spans.into_iter().chain([log]).collect();
+    let dispatch = Dispatch::new(tracing_subscriber::registry().with(layers));
     (dispatch, verbosity)
 }
 

@@ -1,4 +1,4 @@
-//! Metrics and logging.
+//! Metrics, logs and traces.
 
 pub mod controllers;
 pub mod json;
@@ -8,3 +8,4 @@ pub mod process;
 pub mod queue;
 #[cfg(test)]
 mod reference_tests;
+pub mod traces;

@@ -45,8 +45,7 @@ at zero.
 ";
 
 /// Labels whose values depend on the installation.
-const OPEN: &[&str] =
-    &["host", "clusterCIDR", "name of the lease", "major", "minor", "git_version", "git_commit", "platform"];
+const OPEN: &[&str] = &["host", "code", "clusterCIDR", "major", "minor", "git_version", "git_commit", "platform"];
 
 /// A heading, when its families are there, and what registers them. What is given back has to live until they are read.
 type Section = (&'static str, &'static str, fn(&Registry) -> prometheus::Result<Box<dyn Any>>);
@@ -140,7 +139,7 @@ fn labels(family: &MetricFamily) -> String {
     let describe = |(name, values): (&str, BTreeSet<&str>)| {
         let values: Vec<String> =
             values.into_iter().filter(|value| !value.is_empty()).map(|v| format!("`{v}`")).collect();
-        match OPEN.contains(&name) || is_lease || values.is_empty() {
+        match OPEN.contains(&name) || is_lease || values.is_empty() || values == [format!("`{name}`")] {
             true => format!("`{name}`"),
             false => format!("`{name}`: {}", values.join(", ")),
         }
@@ -154,7 +153,7 @@ fn buckets(family: &MetricFamily) -> String {
     };
     let bound = |bound: f64| {
         // Powers that were multiplied up are not exact.
-        let bound: f64 = format!("{bound:.6e}").parse().unwrap();
+        let bound: f64 = format!("{bound:.12e}").parse().unwrap();
         if bound < 0.001 { format!("{bound:e}") } else { bound.to_string() }
     };
     let bounds = metric.get_histogram().get_bucket().iter().map(Bucket::upper_bound);

@@ -181,6 +181,13 @@ pub(super) static GENERIC: &[Flag] = &[
         "Serve profiles of lock contention, too.",
     )
     .without_effect("profiles are Go's"),
+    Flag::new(
+        "tracing-config-file",
+        Debugging,
+        Path(|c| &mut c.debugging.tracing_config_file),
+        "",
+        "File that says where traces go (OTLP over gRPC) and how many, in the format of kube-apiserver; without it there are none.",
+    ),
 ];
 
 /// The controllers' own flags, and the client's files.

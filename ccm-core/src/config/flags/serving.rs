@@ -9,11 +9,11 @@ const fn secure(name: &'static str, slot: Slot, default: &'static str, help: &'s
 }
 
 const fn authn(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Authentication, slot, default, help).planned()
+    Flag::new(name, Authentication, slot, default, help)
 }
 
 const fn authz(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Authorization, slot, default, help).planned()
+    Flag::new(name, Authorization, slot, default, help)
 }
 
 const NO_WEBHOOKS: &str = "admission webhooks are not supported";

@@ -166,7 +166,7 @@ impl Auth {
         warn_of_missing(ask_who.as_ref(), ask_what.as_ref(), authentication);
         let mut problems = Vec::new();
         let allowed = AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
-            let reason = "only a * at the end is allowed".to_owned();
+            let reason = "may have a * at its end only".to_owned();
             problems.push(AuthError::Flag { flag: "authorization-always-allow-paths", value: entry, reason });
             AllowedPaths::default()
         });

@@ -79,8 +79,11 @@ impl Proxies {
         now: UnixTime,
     ) -> Result<Option<Caller>, String> {
         let subject = self.anchors.verify(peer, now)?;
-        if !self.allowed_names.is_empty() && !self.allowed_names.contains(&subject.common_name) {
-            return Err(format!("common name {:?} is none of a proxy", subject.common_name));
+        let name = &subject.common_name;
+        // An empty entry must not let in whoever has no name.
+        let allowed = self.allowed_names.is_empty() || (!name.is_empty() && self.allowed_names.contains(name));
+        if !allowed {
+            return Err(format!("common name {name:?} is none of a proxy"));
         }
         self.headers.caller(headers).map_err(str::to_owned)
     }

@@ -13,7 +13,7 @@ fn cluster() -> (World, Ca, Ca) {
     world.config_map(&[
         ("client-ca-file", &clients.pem),
         ("requestheader-client-ca-file", &proxies.pem),
-        ("requestheader-allowed-names", r#"["front"]"#),
+        ("requestheader-allowed-names", r#"["front", ""]"#),
         ("requestheader-username-headers", r#"["X-Remote-User"]"#),
         ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
         ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
