@@ -8,6 +8,8 @@ mod auth;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
+#[path = "operations/serving.rs"]
+mod serving;
 
 use std::process::ExitCode;
 
@@ -19,7 +21,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> = vec![auth::cases()];
+    let subjects: Vec<Vec<Case>> = vec![serving::cases(), auth::cases()];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

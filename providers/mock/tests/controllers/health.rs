@@ -72,7 +72,7 @@ async fn an_outage_of_the_cloud_is_shown_and_fails_no_check() {
         }
         assert!(ccm.is_running());
     }
-    assert_eq!(degraded(&ccm), ["cloud-node-controller", "node-route-controller", "service-lb-controller"]);
+    assert_eq!(degraded(&ccm), CONTROLLERS);
     let (status, text) = page(&ccm, "/readyz?verbose").await;
     assert_eq!(status, 200, "{text}");
     for name in degraded(&ccm) {
