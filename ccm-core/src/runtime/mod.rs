@@ -9,4 +9,5 @@ pub mod leader_election;
 pub mod manager;
 pub mod queue;
 pub mod reflector;
+pub mod serving;
 pub mod shutdown;

@@ -171,9 +171,8 @@ pub(super) static GENERIC: &[Flag] = &[
         Debugging,
         Bool(|c| &mut c.debugging.profiling),
         "true",
-        "Serve profiles under /debug/pprof/.",
-    )
-    .planned(),
+        "Serve /debug/flags/v, which changes the verbosity of logs. There are no profiles: /debug/pprof/ says so.",
+    ),
     Flag::new(
         "contention-profiling",
         Debugging,
@@ -181,7 +180,7 @@ pub(super) static GENERIC: &[Flag] = &[
         "false",
         "Serve profiles of lock contention, too.",
     )
-    .planned(),
+    .without_effect("profiles are Go's"),
     Flag::new(
         "tracing-config-file",
         Debugging,

@@ -3,6 +3,7 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod health;
 mod ipam;
 mod nodes;
 mod route;
@@ -14,8 +15,10 @@ mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
+use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +30,10 @@ use self::{
 use super::{
     events::{EventDriver, EventRecorder, WallClock},
     gate::WriteGate,
+    health::Health,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
     reflector::FirstSyncTimedOut,
+    serving::auth::AuthError,
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
@@ -62,7 +67,10 @@ pub struct Manager {
     clients: ClientFactory,
     host: String,
     registry: Registry,
+    health: Health,
     clock: WallClock,
+    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
+    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
 }
 
 /// How a manager ended without an error.
@@ -92,6 +100,9 @@ pub enum ManagerError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Callers of the HTTPS server could not be recognised.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The election's settings contradict each other.
     #[error(transparent)]
     Election(#[from] InvalidElection),
@@ -169,7 +180,17 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
-        Self { product, config, provider, clients, host: host.into(), registry, clock }
+        Self {
+            product,
+            config,
+            provider,
+            clients,
+            host: host.into(),
+            registry,
+            health: Health::default(),
+            clock,
+            prelude: Mutex::default(),
+        }
     }
 
     /// Replaces the wall clock, for tests.
@@ -184,8 +205,23 @@ impl Manager {
         self.registry.clone()
     }
 
+    /// Returns the health checks of the process, to which the manager adds its own while it runs.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    /// Has this done when the API server was reached, before the election. If it fails the manager does not go on.
+    #[must_use]
+    pub fn after_first_contact(
+        mut self,
+        prelude: impl Future<Output = Result<(), AuthError>> + Send + 'static,
+    ) -> Self {
+        *self.prelude.get_mut() = Some(prelude.boxed());
+        self
+    }
+
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
-    pub async fn run(self, stop: CancellationToken) -> Result<Exit, ManagerError> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<Exit, ManagerError> {
         if !self.provider.has_cluster_id() {
             if !self.config.generic.allow_untagged_cloud {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
@@ -195,6 +231,12 @@ impl Manager {
         match stop.run_until_cancelled(self.wait_for_api_server()).await {
             Some(reachable) => reachable?,
             None => return Ok(Exit::Stopped),
+        }
+        if let Some(prelude) = self.prelude.get_mut().take() {
+            match stop.run_until_cancelled(prelude).await {
+                Some(done) => done?,
+                None => return Ok(Exit::Stopped),
+            }
         }
         let telemetry = Telemetry::register(&self)?;
         if self.config.leader_election.enabled {
@@ -206,6 +248,7 @@ impl Manager {
 
     async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &Telemetry) -> Result<Exit, ManagerError> {
         let (elector, events) = self.elector(metrics)?;
+        let _alive = health::leader_election(&self.health, elector.health());
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
         background.spawn("leader-election-events", done(events.run(stop_events.clone())));

@@ -39,9 +39,10 @@ pub(super) struct Telemetry {
 impl Telemetry {
     /// Registers all of them.
     pub(super) fn register(manager: &Manager) -> prometheus::Result<Self> {
-        let Manager { product, registry, provider, host, .. } = manager;
+        let Manager { product, registry, provider, host, health, .. } = manager;
         register_build_info(registry, product.version, product.commit)?;
         register_process(registry)?;
+        health.register(registry)?;
         let api = ApiMetrics::register(registry)?;
         api.init(host);
         Ok(Self {

@@ -9,8 +9,8 @@ use ccm_testkit::metrics::{differences, documented, scraped};
 use http::Request;
 use tokio::time::Instant;
 
-use crate::run::{Case, EVERYWHERE};
 use crate::case;
+use crate::run::{Case, EVERYWHERE};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![case!("scrape", EVERYWHERE, a_scrape_shows_every_documented_family_and_no_other)]
@@ -28,7 +28,9 @@ async fn a_scrape_shows_every_documented_family_and_no_other(s: &Scenario) -> an
         "--bind-address=127.0.0.1".to_owned(),
         // A scrape without credentials; who may see the page is another subject.
         "--authorization-always-allow-paths=/metrics".to_owned(),
-        "--controllers=*".to_owned(),
+        // Nor is it asked whether such a caller may be known.
+        "--authentication-skip-lookup=true".to_owned(),
+        "--controllers=*,nodeipam".to_owned(),
         "--allocate-node-cidrs=true".to_owned(),
         "--cluster-cidr=10.128.0.0/16".to_owned(),
     ];
@@ -39,7 +41,8 @@ async fn a_scrape_shows_every_documented_family_and_no_other(s: &Scenario) -> an
     let give_up = Instant::now() + SOON;
     loop {
         let seen = match client.request_text(Request::get("/metrics").body(Vec::new())?).await {
-            Ok(page) => differences(&documented(PAGE), &scraped(&page), &[]),
+            // A series of this one is there when a controller says how it gets on.
+            Ok(page) => differences(&documented(PAGE), &scraped(&page), &["ccm_degraded"]),
             Err(error) => vec![error.to_string()],
         };
         if seen.is_empty() {
