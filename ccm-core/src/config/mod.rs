@@ -16,6 +16,7 @@
 
 mod args;
 pub mod client;
+mod client_gates;
 mod configz;
 pub mod controllers;
 pub(crate) mod duration;
@@ -31,6 +32,7 @@ mod value;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+pub use client_gates::ClientGates;
 pub use controllers::{ControllerInfo, ControllerSelection};
 pub use error::{ConfigError, ConfigErrors};
 pub use feature_gates::FeatureGates;
@@ -146,9 +148,6 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
         if changed {
             warnings.extend(match flag.support {
                 flags::Support::Built => None,
-                flags::Support::Planned => {
-                    Some(format!("--{}={value} is not supported yet and has no effect", flag.name))
-                }
                 flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
         }

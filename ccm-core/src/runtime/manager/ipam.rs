@@ -1,7 +1,4 @@
-use super::{
-    ManagerError, NODE_CLIENT,
-    wiring::{Wiring, done},
-};
+use super::{ManagerError, NODE_CLIENT, wiring::Wiring};
 use crate::{config::controllers as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
 
 impl Wiring<'_> {
@@ -17,9 +14,10 @@ impl Wiring<'_> {
             );
             return Ok(());
         };
-        let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT);
+        let lock = self.lock(names::NODE_IPAM);
+        let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT, lock);
         let controller = NodeIpamController::new(cx, config)?;
-        self.controllers.push((names::NODE_IPAM, done(controller.run(self.stop.clone()))));
+        self.add(lock, names::NODE_IPAM, controller.run(self.stop.clone()));
         Ok(())
     }
 }

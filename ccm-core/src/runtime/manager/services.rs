@@ -1,9 +1,6 @@
 use std::sync::Arc;
 
-use super::{
-    ManagerError,
-    wiring::{Wiring, done},
-};
+use super::{ManagerError, wiring::Wiring};
 use crate::{
     config::controllers as names,
     controllers::service::{ServiceController, ServiceControllerConfig, Slices},
@@ -39,10 +36,11 @@ impl Wiring<'_> {
             concurrent_syncs: self.manager.config.service.concurrent_syncs,
             verify_period: self.manager.config.service.verify_period,
         };
-        let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT);
-        let (op, metrics) = (self.op(), self.cloud_metrics.clone());
+        let lock = self.lock(names::SERVICE_LB);
+        let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
+        let (op, metrics) = (self.op(lock), self.cloud_metrics.clone());
         let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
-        self.controllers.push((names::SERVICE_LB, done(controller.run(self.stop.clone()))));
+        self.add(lock, names::SERVICE_LB, controller.run(self.stop.clone()));
         Ok(())
     }
 }

@@ -71,25 +71,28 @@ impl Telemetry {
         self.leading.set(1);
     }
 
-    /// Notes that a controller runs.
-    pub(super) fn runs(&self, controller: &'static str) {
-        if let Some(label) = metric_name(controller) {
-            self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
-            self.checks.started(controller);
-        }
+    /// Returns what notes that a controller runs, by upstream's gauge and a health check; `None` for those that upstream does
+    /// not know.
+    pub(super) fn running(&self, controller: &'static str) -> Option<impl FnOnce() + Send + use<>> {
+        let gauge = self.running.with_label_values(&[metric_name(controller)?, wk::COMPONENT_MANAGER]);
+        let checks = self.checks.clone();
+        Some(move || {
+            gauge.set(1);
+            checks.started(controller);
+        })
     }
 
-    /// Makes a plain client with a rate budget of its own (W35).
+    /// Gives a plain client a rate budget of its own (W35).
     pub(super) fn client(
         &self,
         manager: &Manager,
-        name: &str,
+        client: kube::Client,
         gate: &WriteGate,
         shutdown: &CancellationToken,
     ) -> kube::Client {
         let flags = &manager.config.kube_client;
         self.guard(manager, RateLimit::new(f64::from(flags.qps), flags.burst), gate.clone(), shutdown.clone())
-            .around((manager.clients)(name))
+            .around(client)
     }
 
     /// Makes a client for the election, which nothing may delay and which has a gate of its own.
