@@ -330,7 +330,7 @@ impl Manager {
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let note_start = metrics.running(name);
+            let metrics = metrics.clone();
             let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
@@ -341,9 +341,7 @@ impl Manager {
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                if let Some(note_start) = note_start {
-                    note_start();
-                }
+                metrics.runs(name);
                 run.await
             };
             let list = if lock == Lock::Migration { &mut migrated } else { &mut main };

@@ -43,6 +43,7 @@ impl Telemetry {
         let Manager { product, registry, provider, host, health, .. } = manager;
         register_build_info(registry, product.version, product.commit)?;
         register_process(registry)?;
+        health.register(registry)?;
         let api = ApiMetrics::register(registry)?;
         api.init(host);
         let controllers = ControllerMetrics::register(registry)?;
@@ -71,15 +72,12 @@ impl Telemetry {
         self.leading.set(1);
     }
 
-    /// Returns what notes that a controller runs, by upstream's gauge and a health check; `None` for those that upstream does
-    /// not know.
-    pub(super) fn running(&self, controller: &'static str) -> Option<impl FnOnce() + Send + use<>> {
-        let gauge = self.running.with_label_values(&[metric_name(controller)?, wk::COMPONENT_MANAGER]);
-        let checks = self.checks.clone();
-        Some(move || {
-            gauge.set(1);
-            checks.started(controller);
-        })
+    /// Notes that a controller runs.
+    pub(super) fn runs(&self, controller: &'static str) {
+        if let Some(label) = metric_name(controller) {
+            self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
+            self.checks.started(controller);
+        }
     }
 
     /// Gives a plain client a rate budget of its own (W35).

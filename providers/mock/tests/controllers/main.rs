@@ -12,6 +12,7 @@ mod ipam;
 mod lease;
 mod lifecycle;
 mod metrics;
+mod migration;
 mod periodic;
 mod provider;
 mod races;
