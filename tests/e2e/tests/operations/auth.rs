@@ -32,6 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
+// length: one table of callers and what follows for one of them
 async fn callers_see_what_the_cluster_lets_them(s: &Scenario) -> anyhow::Result<()> {
     let client = s.server.client();
     may_ask(&client, &s.user("a")).await?;
