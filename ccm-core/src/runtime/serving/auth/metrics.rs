@@ -12,7 +12,7 @@ const REQUEST_SECONDS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 /// Upstream's `authenticated_user_requests{username}` is left out: which users an installation has is nothing for a metric,
 /// and after upstream's compression nearly all of them are called `other`.
 #[derive(Clone, Debug)]
-pub(super) struct AuthMetrics {
+pub(crate) struct AuthMetrics {
     authentication: Outcomes,
     authorization: Outcomes,
     /// TokenReviews and what else authentication asks.
@@ -29,19 +29,21 @@ struct Outcomes {
 
 /// Requests to the API server about callers.
 #[derive(Clone, Debug)]
-pub(super) struct ReviewMetrics(Outcomes);
+pub(crate) struct ReviewMetrics(Outcomes);
 
 impl AuthMetrics {
     /// Registers `authentication_attempts{result}`, `authentication_duration_seconds{result}`,
     /// `authorization_attempts_total{result}`, `authorization_duration_seconds{result}` and, for `authn` and `authz`,
     /// `apiserver_delegated_…_request_total{code}` and `apiserver_delegated_…_request_duration_seconds{code}`.
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, buckets: &[f64]| {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, buckets: &[f64], values: &[&str]| {
             let histogram = HistogramOpts::new(seconds.0, seconds.1).buckets(buckets.to_vec());
-            Ok::<_, prometheus::Error>(Outcomes {
+            let outcomes = Outcomes {
                 count: register(registry, IntCounterVec::new(Opts::new(count.0, count.1), &[label])?)?,
                 seconds: register(registry, HistogramVec::new(histogram, &[label])?)?,
-            })
+            };
+            outcomes.init(values);
+            Ok::<_, prometheus::Error>(outcomes)
         };
         let checks = exponential_buckets(0.001, 2.0, 15)?;
         let requests = "Number of HTTP requests partitioned by status code.";
@@ -52,24 +54,28 @@ impl AuthMetrics {
                 ("authentication_duration_seconds", "Authentication duration in seconds broken out by result."),
                 "result",
                 &checks,
+                &["success", "error"],
             )?,
             authorization: outcomes(
                 ("authorization_attempts_total", "Counter of authorization attempts broken down by result."),
                 ("authorization_duration_seconds", "Authorization duration in seconds broken out by result."),
                 "result",
                 &checks,
+                &["allowed", "denied", "no-opinion", "error"],
             )?,
             token_reviews: ReviewMetrics(outcomes(
                 ("apiserver_delegated_authn_request_total", requests),
                 ("apiserver_delegated_authn_request_duration_seconds", latency),
                 "code",
                 &REQUEST_SECONDS,
+                &["201"],
             )?),
             access_reviews: ReviewMetrics(outcomes(
                 ("apiserver_delegated_authz_request_total", requests),
                 ("apiserver_delegated_authz_request_duration_seconds", latency),
                 "code",
                 &REQUEST_SECONDS,
+                &["201"],
             )?),
         })
     }
@@ -93,6 +99,14 @@ impl ReviewMetrics {
 }
 
 impl Outcomes {
+    /// Shows these values at zero.
+    fn init(&self, values: &[&str]) {
+        for value in values {
+            self.count.with_label_values(&[value]);
+            self.seconds.with_label_values(&[value]);
+        }
+    }
+
     fn observe(&self, label: &str, time: Duration) {
         self.count.with_label_values(&[label]).inc();
         self.seconds.with_label_values(&[label]).observe(time.as_secs_f64());
