@@ -1,11 +1,14 @@
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exponential_buckets};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry, exponential_buckets};
 
-use crate::telemetry::metrics::register;
+use crate::telemetry::metrics::{counters, register};
 
 /// Buckets of upstream's delegated requests (`k8s.io/apiserver/pkg/authentication/authenticatorfactory` v0.37).
 const REQUEST_SECONDS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+
+/// Code of a request without an answer, as upstream.
+const NO_ANSWER: &str = "<error>";
 
 /// Checks of callers, under the names, labels and buckets of `k8s.io/apiserver/pkg/endpoints/filters` v0.37.
 ///
@@ -29,22 +32,26 @@ struct Outcomes {
 
 /// Requests to the API server about callers.
 #[derive(Clone, Debug)]
-pub(crate) struct ReviewMetrics(Outcomes);
+pub(super) struct ReviewMetrics(Outcomes);
 
 impl AuthMetrics {
     /// Registers `authentication_attempts{result}`, `authentication_duration_seconds{result}`,
     /// `authorization_attempts_total{result}`, `authorization_duration_seconds{result}` and, for `authn` and `authz`,
     /// `apiserver_delegated_…_request_total{code}` and `apiserver_delegated_…_request_duration_seconds{code}`.
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, buckets: &[f64], values: &[&str]| {
+        let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, values: &[&str], buckets: &[f64]| {
             let histogram = HistogramOpts::new(seconds.0, seconds.1).buckets(buckets.to_vec());
-            let outcomes = Outcomes {
-                count: register(registry, IntCounterVec::new(Opts::new(count.0, count.1), &[label])?)?,
-                seconds: register(registry, HistogramVec::new(histogram, &[label])?)?,
-            };
-            outcomes.init(values);
-            Ok::<_, prometheus::Error>(outcomes)
+            let seconds = register(registry, HistogramVec::new(histogram, &[label])?)?;
+            for value in values {
+                seconds.with_label_values(&[*value]);
+            }
+            Ok::<_, prometheus::Error>(Outcomes {
+                count: counters(registry, count.0, count.1, &[(label, values)])?,
+                seconds,
+            })
         };
+        // Others come as they are answered.
+        let codes = ["201", NO_ANSWER];
         let checks = exponential_buckets(0.001, 2.0, 15)?;
         let requests = "Number of HTTP requests partitioned by status code.";
         let latency = "Request latency in seconds. Broken down by status code.";
@@ -53,29 +60,29 @@ impl AuthMetrics {
                 ("authentication_attempts", "Counter of authenticated attempts."),
                 ("authentication_duration_seconds", "Authentication duration in seconds broken out by result."),
                 "result",
-                &checks,
                 &["success", "error"],
+                &checks,
             )?,
             authorization: outcomes(
                 ("authorization_attempts_total", "Counter of authorization attempts broken down by result."),
                 ("authorization_duration_seconds", "Authorization duration in seconds broken out by result."),
                 "result",
-                &checks,
                 &["allowed", "denied", "no-opinion", "error"],
+                &checks,
             )?,
             token_reviews: ReviewMetrics(outcomes(
                 ("apiserver_delegated_authn_request_total", requests),
                 ("apiserver_delegated_authn_request_duration_seconds", latency),
                 "code",
+                &codes,
                 &REQUEST_SECONDS,
-                &["201"],
             )?),
             access_reviews: ReviewMetrics(outcomes(
                 ("apiserver_delegated_authz_request_total", requests),
                 ("apiserver_delegated_authz_request_duration_seconds", latency),
                 "code",
+                &codes,
                 &REQUEST_SECONDS,
-                &["201"],
             )?),
         })
     }
@@ -94,19 +101,11 @@ impl AuthMetrics {
 impl ReviewMetrics {
     /// Counts a request; one without an answer has the code `<error>`, as upstream.
     pub(super) fn answered(&self, code: Option<u16>, time: Duration) {
-        self.0.observe(&code.map_or_else(|| "<error>".to_owned(), |code| code.to_string()), time);
+        self.0.observe(&code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.to_string()), time);
     }
 }
 
 impl Outcomes {
-    /// Shows these values at zero.
-    fn init(&self, values: &[&str]) {
-        for value in values {
-            self.count.with_label_values(&[value]);
-            self.seconds.with_label_values(&[value]);
-        }
-    }
-
     fn observe(&self, label: &str, time: Duration) {
         self.count.with_label_values(&[label]).inc();
         self.seconds.with_label_values(&[label]).observe(time.as_secs_f64());
