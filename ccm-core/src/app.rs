@@ -10,16 +10,20 @@ use crate::{
     provider::CloudProvider,
     runtime::{
         manager::{Exit, Manager},
+        shadow::Verdict,
         shutdown::{SignalSource, UnixSignals},
     },
     telemetry::logging,
 };
 
+/// Exit code of `--shadow-once` when something differs.
+const DIFFERENT: u8 = 2;
+
 /// Error of a provider's constructor.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help` and
-/// `--version`; 1 for bad arguments, a provider that cannot be built, lost leadership and every other failure.
+/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help`,
+/// `--version`, and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be built, lost leadership and every other failure.
 ///
 /// `build` constructs the provider from the checked configuration, before leader election, so that a bad cloud
 /// configuration ends a standby too.
@@ -73,7 +77,9 @@ async fn run_until_signalled(manager: Manager, mut signals: impl SignalSource) -
     loop {
         tokio::select! {
             exit = &mut run => return match exit? {
-                Exit::Stopped => Ok(ExitCode::SUCCESS),
+                Exit::Stopped | Exit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
+                Exit::Compared(Verdict::Different) => Ok(ExitCode::from(DIFFERENT)),
+                Exit::Compared(Verdict::Incomplete) => Err("some objects could not be compared".into()),
                 Exit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
             },
             signal = signals.next() => {

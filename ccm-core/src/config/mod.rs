@@ -136,6 +136,9 @@ fn defaults(product: &Product) -> Config {
     config
 }
 
+/// Beginnings of the names of flags that a shadow does not look at.
+const NOT_IN_A_SHADOW: [&str; 3] = ["leader-elect", "enable-leader-migration", "leader-migration-config"];
+
 /// Fills in the list of flags and the warnings.
 fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
     let mut values = Vec::new();
@@ -151,6 +154,12 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
                 }
                 flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
+        }
+        if config.shadow.enabled
+            && used.contains(flag.name)
+            && NOT_IN_A_SHADOW.iter().any(|of| flag.name.starts_with(of))
+        {
+            warnings.push(format!("--{}={value} has no effect with --shadow: it takes no lease", flag.name));
         }
         if let Some(advice) = flag.deprecated.filter(|_| used.contains(flag.name)) {
             warnings.push(format!("--{} is deprecated: {advice}", flag.name));

@@ -38,6 +38,8 @@ pub struct Config {
     pub service: ServiceConfig,
     /// The node-IPAM controller.
     pub node_ipam: NodeIpamConfig,
+    /// Comparing instead of working.
+    pub shadow: ShadowConfig,
     /// The HTTPS server for health, metrics and configuration.
     pub serving: ServingConfig,
     /// How callers of that server are recognised.
@@ -118,6 +120,7 @@ impl Config {
             route: RouteConfig::default(),
             service: ServiceConfig { concurrent_syncs: NonZeroUsize::MIN, verify_period: Duration::ZERO },
             node_ipam: NodeIpamConfig::default(),
+            shadow: ShadowConfig::default(),
             serving: ServingConfig::blank(),
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
@@ -131,6 +134,17 @@ impl Config {
             raw: Raw::default(),
         }
     }
+}
+
+/// Comparing instead of working.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShadowConfig {
+    /// Whether nothing is changed.
+    pub enabled: bool,
+    /// Whether the process ends when everything was compared. Implies `enabled`.
+    pub once: bool,
+    /// How long a difference must stand before it is shown.
+    pub settle: Duration,
 }
 
 /// The cloud, the cluster, and what runs.

@@ -17,6 +17,8 @@ pub struct WriteGate(Arc<Inner>);
 enum Inner {
     /// Without leader election there is nothing to prove.
     AlwaysOpen,
+    /// Nobody can open it.
+    Shut,
     Until(Mutex<Option<Instant>>),
 }
 
@@ -35,6 +37,11 @@ impl WriteGate {
         Self(Arc::new(Inner::AlwaysOpen))
     }
 
+    /// Makes a gate that never opens, for a process that only looks.
+    pub fn shut() -> Self {
+        Self(Arc::new(Inner::Shut))
+    }
+
     /// Makes a closed gate and the keeper that opens it.
     pub fn closed() -> (Self, GateKeeper) {
         let gate = Self(Arc::new(Inner::Until(Mutex::new(None))));
@@ -48,6 +55,7 @@ impl WriteGate {
     pub fn may_write(&self) -> Result<(), NotLeader> {
         match &*self.0 {
             Inner::AlwaysOpen => Ok(()),
+            Inner::Shut => Err(NotLeader),
             Inner::Until(until) => match *until.lock() {
                 Some(until) if Instant::now() < until => Ok(()),
                 _ => Err(NotLeader),
@@ -85,6 +93,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_shut_gate_is_closed_to_all_who_hold_it() {
+        let gate = WriteGate::shut();
+        assert_eq!((gate.may_write(), gate.clone().may_write()), (Err(NotLeader), Err(NotLeader)));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_gate_closes_by_itself() {

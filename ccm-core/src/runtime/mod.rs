@@ -8,4 +8,5 @@ pub mod leader_election;
 pub mod manager;
 pub mod queue;
 pub mod reflector;
+pub mod shadow;
 pub mod shutdown;

@@ -98,6 +98,7 @@ pub(super) enum Group {
     CloudNodeLifecycle,
     ServiceLb,
     NodeIpam,
+    Shadow,
     SecureServing,
     Authentication,
     Authorization,
@@ -109,7 +110,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Generic,
         Self::LeaderMigration,
         Self::Debugging,
@@ -117,6 +118,7 @@ impl Group {
         Self::CloudNodeLifecycle,
         Self::ServiceLb,
         Self::NodeIpam,
+        Self::Shadow,
         Self::SecureServing,
         Self::Authentication,
         Self::Authorization,
@@ -136,6 +138,7 @@ impl Group {
             Self::CloudNodeLifecycle => "Cloud-node-lifecycle-controller",
             Self::ServiceLb => "Service-lb-controller",
             Self::NodeIpam => "Node-ipam-controller",
+            Self::Shadow => "Shadow",
             Self::SecureServing => "Secure serving",
             Self::Authentication => "Authentication",
             Self::Authorization => "Authorization",
@@ -158,6 +161,7 @@ pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + 
 fn framework() -> impl Iterator<Item = &'static Flag> + Clone {
     framework::GENERIC
         .iter()
+        .chain(framework::SHADOW)
         .chain(framework::CONTROLLERS)
         .chain(serving::SECURE_SERVING)
         .chain(serving::DELEGATED_AUTH)

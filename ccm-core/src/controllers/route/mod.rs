@@ -10,6 +10,7 @@ mod failures;
 mod metrics;
 mod observe;
 mod plan;
+mod preview;
 mod reconcile;
 mod schedule;
 

@@ -1,7 +1,4 @@
-use super::{
-    ManagerError, NODE_CLIENT,
-    wiring::{Wiring, done},
-};
+use super::{ManagerError, NODE_CLIENT, wiring::Wiring};
 use crate::{config::controllers as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
 
 impl Wiring<'_> {
@@ -19,7 +16,7 @@ impl Wiring<'_> {
         };
         let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT);
         let controller = NodeIpamController::new(cx, config)?;
-        self.controllers.push((names::NODE_IPAM, done(controller.run(self.stop.clone()))));
+        self.add(names::NODE_IPAM, controller);
         Ok(())
     }
 }

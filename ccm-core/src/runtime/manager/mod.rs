@@ -7,22 +7,25 @@ mod ipam;
 mod nodes;
 mod route;
 mod services;
+mod shadow;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::Request;
 use kube::client::Body;
+use parking_lot::Mutex;
 use prometheus::{IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::wiring::{Wiring, done};
+use self::wiring::{Wiring, Work, done};
 use super::{
     events::{EventDriver, EventMetrics, EventRecorder, WallClock},
     gate::WriteGate,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
     reflector::FirstSyncTimedOut,
+    shadow::{Board, Output, Verdict, read_only, stdout},
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
@@ -61,6 +64,7 @@ pub struct Manager {
     host: String,
     registry: Registry,
     clock: WallClock,
+    output: Output,
 }
 
 /// How a manager ended without an error.
@@ -70,6 +74,8 @@ pub enum Exit {
     Stopped,
     /// Leadership was lost; the process ends with exit code 1.
     LeadershipLost(String),
+    /// What is was compared once with what would be; nothing was changed.
+    Compared(Verdict),
 }
 
 /// Why a manager could not go on.
@@ -167,13 +173,22 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
-        Self { product, config, provider, clients, host: host.into(), registry, clock }
+        // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
+        let clients = if config.shadow.enabled { read_only(clients) } else { clients };
+        Self { product, config, provider, clients, host: host.into(), registry, clock, output: stdout() }
     }
 
     /// Replaces the wall clock, for tests.
     #[must_use]
     pub fn with_clock(mut self, clock: WallClock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Replaces where a shadow prints, for tests.
+    #[must_use]
+    pub fn with_output(mut self, output: Output) -> Self {
+        self.output = output;
         self
     }
 
@@ -195,6 +210,10 @@ impl Manager {
             None => return Ok(Exit::Stopped),
         }
         let event_metrics = EventMetrics::register(&self.registry)?;
+        if self.config.shadow.enabled {
+            let board = Arc::new(Mutex::new(Board::new(self.config.shadow.settle)));
+            return Box::pin(self.shadow(stop, &event_metrics, board)).await;
+        }
         if self.config.leader_election.enabled {
             return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;
         }
@@ -289,11 +308,8 @@ impl Manager {
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change.
     async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
-        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop())?;
-        let network = wiring.route_controller()?;
-        wiring.node_controllers(network)?;
-        wiring.node_ipam_controller()?;
-        wiring.service_controller()?;
+        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop(), Work::Lead)?;
+        wiring.add_all()?;
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.start_provider(tasks, context).await?;

@@ -32,12 +32,12 @@ impl Wiring<'_> {
             if let Some(network) = network {
                 controller = controller.with_network(network);
             }
-            self.controllers.push((names::CLOUD_NODE, done(controller.run(self.stop.clone()))));
+            self.add(names::CLOUD_NODE, controller);
         }
         if lifecycle {
             let cx = self.controller_context(wk::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT);
             let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
-            self.controllers.push((names::CLOUD_NODE_LIFECYCLE, done(controller.run(self.stop.clone()))));
+            self.add(names::CLOUD_NODE_LIFECYCLE, controller);
         }
         Ok(())
     }

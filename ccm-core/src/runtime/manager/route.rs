@@ -1,7 +1,4 @@
-use super::{
-    ManagerError,
-    wiring::{Wiring, done},
-};
+use super::{ManagerError, wiring::Wiring};
 use crate::{
     config::{controllers as names, feature_gates::WATCH_BASED_ROUTES},
     controllers::route::{NetworkReady, RouteController, RouteControllerConfig},
@@ -44,7 +41,7 @@ impl Wiring<'_> {
         let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT);
         let (op, cloud) = (self.op(), self.cloud_metrics.clone());
         let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
-        self.controllers.push((names::NODE_ROUTE, done(controller.run(self.stop.clone()))));
+        self.add(names::NODE_ROUTE, controller);
         Ok(Some(network))
     }
 }

@@ -1,9 +1,6 @@
 use std::sync::Arc;
 
-use super::{
-    ManagerError,
-    wiring::{Wiring, done},
-};
+use super::{ManagerError, wiring::Wiring};
 use crate::{
     config::controllers as names,
     controllers::service::{ServiceController, ServiceControllerConfig, Slices},
@@ -42,7 +39,7 @@ impl Wiring<'_> {
         let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT);
         let (op, metrics) = (self.op(), self.cloud_metrics.clone());
         let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
-        self.controllers.push((names::SERVICE_LB, done(controller.run(self.stop.clone()))));
+        self.add(names::SERVICE_LB, controller);
         Ok(())
     }
 }

@@ -25,5 +25,6 @@ mod services_errors;
 mod services_load;
 mod services_nodes;
 mod services_restart;
+mod shadow;
 mod waiting;
 mod world;

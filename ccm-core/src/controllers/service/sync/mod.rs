@@ -1,6 +1,7 @@
 //! One look at one Service: observe, decide, do what was decided.
 
 mod delete;
+mod preview;
 mod publish;
 mod tell;
 
@@ -80,7 +81,10 @@ impl ServiceController {
             look.known = Known { uid: service.uid.clone(), ..Known::default() };
         }
         let (wish, wanted) = match self.readable(look) {
-            Some(service) => self.interpret(look, service).await?,
+            Some(service) => {
+                self.tell_remarks(look, &service);
+                self.interpret(look, service).await?
+            }
             None => (None, None),
         };
         let facts = Facts {
@@ -130,7 +134,6 @@ impl ServiceController {
         look.known.last_seen = Some(service.clone());
         let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::Ensure, error))?;
         let claim = balancers.interpret(&service);
-        self.remark(look, &service, balancers.remarks(&service));
         // The finalizer is written before the first call, by whichever process.
         look.known.may_exist |= claim != Claim::Elsewhere && service.has_finalizer();
         let (backends, digest) = match claim {

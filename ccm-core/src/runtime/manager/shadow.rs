@@ -1,0 +1,73 @@
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    DRAIN_LIMIT, Exit, Manager, ManagerError, NoSignals,
+    wiring::{Wiring, Work},
+};
+use crate::runtime::{
+    events::EventMetrics,
+    gate::WriteGate,
+    shadow::{Board, Shadow, Verdict},
+    shutdown::{self, TaskError, Tasks},
+};
+
+impl Manager {
+    /// Compares what is with what the controllers would make of it, until `stop`; or once, if that was asked for. Takes
+    /// no lease.
+    pub(super) async fn shadow(
+        &self,
+        stop: CancellationToken,
+        metrics: &EventMetrics,
+        board: Arc<Mutex<Board>>,
+    ) -> Result<Exit, ManagerError> {
+        let mut tasks = Tasks::new(stop.child_token());
+        let shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics, board)).await {
+            Some(shadow) => shadow?,
+            None => return Ok(Exit::Stopped),
+        };
+        let verdict: Arc<Mutex<Option<Verdict>>> = Arc::default();
+        let (outcome, token) = (verdict.clone(), tasks.stop().clone());
+        tasks.spawn("shadow", async move {
+            *outcome.lock() = shadow.run(token.clone()).await?;
+            // When that is all that was asked for, everything else ends with it.
+            token.cancel();
+            Ok(())
+        });
+        match tasks.run(NoSignals, DRAIN_LIMIT).await {
+            shutdown::Exit::Failed(TaskError::Hanging { .. })
+            | shutdown::Exit::Stopped
+            | shutdown::Exit::Aborted(_) => {}
+            shutdown::Exit::Failed(error) => return Err(error.into()),
+        }
+        let verdict = *verdict.lock();
+        Ok(verdict.map_or(Exit::Stopped, Exit::Compared))
+    }
+
+    async fn prepare_shadow(
+        &self,
+        tasks: &mut Tasks,
+        metrics: &EventMetrics,
+        board: Arc<Mutex<Board>>,
+    ) -> Result<Shadow, ManagerError> {
+        let (gate, settle) = (WriteGate::shut(), self.config.shadow.settle);
+        let mut wiring = Wiring::new(self, &gate, metrics, tasks.stop(), Work::Preview { settle })?;
+        wiring.add_all()?;
+        let Wiring { controllers, previews, caches, context, .. } = wiring;
+        caches.start(tasks).await?;
+        self.provider.start(context).await.map_err(ManagerError::Provider)?;
+        for extra in self.provider.controllers() {
+            tracing::info!(
+                controller = extra.name,
+                "loop of the provider is not started: what it would do is not compared"
+            );
+        }
+        for (name, helper) in controllers {
+            tasks.spawn(name, helper);
+        }
+        tracing::info!("shadow: nothing is written, and no lease is taken");
+        Ok(Shadow::new(previews, board, self.output.clone(), self.config.shadow.once))
+    }
+}
