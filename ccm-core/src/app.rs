@@ -56,7 +56,8 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    tracing::dispatcher::set_global_default(logging::dispatch(&config.logging, std::io::stderr))?;
+    let (dispatch, _verbosity) = logging::dispatch(&config.logging, std::io::stderr);
+    tracing::dispatcher::set_global_default(dispatch)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }

@@ -1,10 +1,10 @@
 //! Builds the manager as for an image, and measures it, alone or beside one on Go's framework.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{control_plane, process, root};
+use crate::{assets, control_plane, process};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -21,9 +21,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     control_plane::build()?;
-    // Cargo takes a relative directory from where it runs, which is the root.
-    let target = root()?.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from));
-    let baseline = if arguments.compare { Some(build_baseline(&target)?) } else { None };
+    let target = control_plane::target()?;
+    let baseline = if arguments.compare { Some(build_baseline()?) } else { None };
     // Without the demo, as in an image.
     let mut manager = process::cargo()?;
     // Both have a folder of their own in the target directory.
@@ -45,16 +44,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the Go manager. Go itself finds out whether anything is to be done.
-fn build_baseline(target: &Path) -> anyhow::Result<PathBuf> {
+fn build_baseline() -> anyhow::Result<PathBuf> {
     anyhow::ensure!(
         control_plane::go_is_there(),
         "Go is needed to build what `--compare` compares with, and `go version` does not run"
     );
-    println!("benchmark: building the Go baseline, this may take some minutes");
-    let output = target.join("bench/ccm-go-baseline");
-    control_plane::go_build(&root()?.join("tests/bench/go"), ".", &output)?;
-    Ok(output)
+    Ok(control_plane::build_go_programs()?.join(assets::GO_CCM))
 }
 
 #[cfg(test)]
@@ -62,10 +57,16 @@ mod tests {
     use crate::assets::Versions;
 
     #[test]
-    fn the_baseline_is_of_the_control_planes_version() {
+    fn programs_in_go_are_of_the_control_planes_version() {
         let kubernetes = Versions::pinned().kubernetes;
-        let wanted = kubernetes.strip_prefix("1.").map(|rest| format!("k8s.io/cloud-provider v0.{rest}"));
-        let go_mod = include_str!("../../tests/bench/go/go.mod");
-        assert!(go_mod.lines().any(|line| Some(line.trim()) == wanted.as_deref()), "no line {wanted:?}");
+        let version = kubernetes.strip_prefix("1.").unwrap();
+        let modules = [
+            ("cloud-provider", include_str!("../../tests/bench/go/go.mod")),
+            ("client-go", include_str!("../../tests/control-plane/elector/go.mod")),
+        ];
+        for (library, go_mod) in modules {
+            let wanted = format!("k8s.io/{library} v0.{version}");
+            assert!(go_mod.lines().any(|line| line.trim() == wanted), "no line {wanted:?}");
+        }
     }
 }

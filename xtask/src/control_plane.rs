@@ -1,6 +1,7 @@
-//! Builds the programs of a real control plane from the modules in `tests/control-plane`.
+//! Builds the programs of a real control plane from the modules in `tests/control-plane`, and our own programs in Go,
+//! which tests run beside ours.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -17,6 +18,29 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     ("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
 ];
+
+/// Our own programs in Go: their names, and their modules below `tests`.
+const GO_PROGRAMS: [(&str, &str); 2] = [(assets::GO_ELECTOR, "control-plane/elector"), (assets::GO_CCM, "bench/go")];
+
+/// Cargo's target directory.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
+    // Cargo takes a relative directory from where it runs, which is the root.
+    Ok(root()?.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)))
+}
+
+/// Builds our programs in Go and returns the directory they are in; Go itself finds out whether anything is to be done.
+/// Whoever asks has seen that Go is there.
+pub(crate) fn build_go_programs() -> anyhow::Result<PathBuf> {
+    let directory = target()?.join(assets::GO_PROGRAMS_DIRECTORY);
+    let started = Instant::now();
+    println!("programs in Go: building what has changed; the first time takes some minutes");
+    for (name, module) in GO_PROGRAMS {
+        let module = root()?.join("tests").join(module);
+        go_build(&module, ".", &directory.join(name)).with_context(|| format!("build {name}"))?;
+    }
+    println!("programs in Go: all there in {} after {:.0} s", directory.display(), started.elapsed().as_secs_f64());
+    Ok(directory)
+}
 
 /// Builds what is missing.
 pub(crate) fn build() -> anyhow::Result<()> {
@@ -52,6 +76,17 @@ pub(crate) fn all_there() -> bool {
 pub(crate) fn go_is_there() -> bool {
     let version = Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
+}
+
+/// Builds everything, our own programs too.
+pub(crate) fn build_all() -> anyhow::Result<()> {
+    build()?;
+    if go_is_there() {
+        build_go_programs()?;
+    } else {
+        println!("programs in Go: none without Go; tests beside Go's controllers will be skipped");
+    }
+    Ok(())
 }
 
 /// Builds a package of a Go module the way Kubernetes' programs are built: static, stripped, and telling the pinned

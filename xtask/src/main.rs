@@ -26,7 +26,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet; needs Go
+    /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet, and our
+    /// programs in Go that tests run beside ours; needs Go
     ControlPlane,
     /// Runs all tests, on a real control plane too when Go is there; further arguments go to `cargo test`
     Test(test::Arguments),
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> anyhow::Result<()> {
     match task {
-        Task::ControlPlane => control_plane::build(),
+        Task::ControlPlane => control_plane::build_all(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Tidy => tidy::run(),
         Task::Licenses => licenses::run(),

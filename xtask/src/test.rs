@@ -1,5 +1,6 @@
 //! Runs all tests.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::{assets, control_plane, process};
@@ -19,6 +20,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let with_control_plane = !arguments.no_control_plane && prepare_control_plane()?;
+    let go_programs = if with_control_plane { prepare_go_programs()? } else { None };
     let plan = Plan::new(&arguments.cargo);
     for run in [plan.tests, plan.doc_tests].into_iter().flatten() {
         println!("=== cargo {} (after {:.0} s)", run.join(" "), started.elapsed().as_secs_f64());
@@ -27,6 +29,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if with_control_plane {
             // Suites that do not find what was just built fail, instead of being skipped.
             cargo.env("CCM_CONTROL_PLANE", "required");
+        }
+        if let Some(directory) = &go_programs {
+            cargo.env(assets::GO_PROGRAMS_VARIABLE, directory);
         }
         process::run(&mut cargo)?;
     }
@@ -45,6 +50,18 @@ fn prepare_control_plane() -> anyhow::Result<bool> {
     }
     control_plane::build()?;
     Ok(true)
+}
+
+/// Builds what tests run beside ours, or says what it means that there is no Go.
+fn prepare_go_programs() -> anyhow::Result<Option<PathBuf>> {
+    if control_plane::go_is_there() {
+        return control_plane::build_go_programs().map(Some);
+    }
+    eprintln!(
+        "warning: NO PROGRAMS IN GO: there is no Go to build them with.\n\
+         warning: SKIPPED are all tests beside Go's controllers; each says so when it is its turn."
+    );
+    Ok(None)
 }
 
 /// The two runs of cargo.

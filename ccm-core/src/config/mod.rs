@@ -22,6 +22,7 @@ mod error;
 pub mod feature_gates;
 mod flags;
 mod help;
+pub mod leader_migration;
 mod types;
 mod validate;
 mod value;
@@ -166,6 +167,7 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
         }
         values.push(FlagValue { name: flag.name, value, changed });
     }
+    warnings.extend(leader_migration::idle(config).map(str::to_owned));
     values.sort_by_key(|value| value.name);
     config.flags = values;
     config.warnings = warnings;

@@ -1,9 +1,10 @@
-//! What every controller stands on: caches, queues, events, leader election, and the manager that runs them.
+//! What every controller stands on: caches, queues, events, leader election, health, and the manager that runs them.
 
 pub mod api;
 pub mod cache;
 pub mod events;
 pub mod gate;
+pub mod health;
 pub mod leader_election;
 pub mod manager;
 pub mod queue;

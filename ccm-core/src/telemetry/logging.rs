@@ -12,15 +12,25 @@
 //! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the last
 //! part of the module's path (the file's name), one with them with the whole path (`ccm_core::controllers::node::*`);
 //! `*` and `?` match as in file names. The first pattern that matches decides.
+//!
+//! JSON lines have the keys of Go's JSON logger ([`json`](super::json)).
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
 use tracing::{Dispatch, Metadata};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::FilterFn;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::fmt::{MakeWriter, format::JsonFields};
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
+
+use super::json::JsonLines;
 
 /// Crates whose own messages are one step quieter than this program's.
 const LIBRARIES: &[&str] = &[
@@ -104,28 +114,51 @@ pub fn parse_vmodule(text: &str) -> Result<Vec<ModuleVerbosity>, String> {
         .collect()
 }
 
-/// Builds the receiver of all log messages, which writes them to `writer` as `config` says.
+/// The verbosity of the process, which may be changed while it runs. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Verbosity(Arc<AtomicU32>);
+
+impl Verbosity {
+    /// Returns it.
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Changes it, as `-v` would have set it. What `--vmodule` says about single modules stays. To be called where the
+    /// receiver made with it is the default one, which is everywhere once it is the global one.
+    pub fn set(&self, verbosity: u32) {
+        self.0.store(verbosity, Ordering::Relaxed);
+        // Each place that logs remembers whether it is heard.
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Builds the receiver of all log messages, which writes them to `writer` as `config` says, and the handle that changes
+/// its verbosity later.
 ///
 /// Nothing global is touched: a binary hands the result to [`tracing::dispatcher::set_global_default`], a test to
 /// [`tracing::dispatcher::with_default`]. Writes happen in the caller's thread, before the logging call returns.
-pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> Dispatch
+pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> (Dispatch, Verbosity)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let rules = Rules { verbosity: config.verbosity, modules: config.modules.clone() };
-    let loudest = rules.loudest();
-    let filter = FilterFn::new(move |metadata| rules.allow(metadata)).with_max_level_hint(loudest);
+    let verbosity = Verbosity(Arc::new(AtomicU32::new(config.verbosity)));
+    let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone() };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let registry = tracing_subscriber::registry();
-    match config.format {
-        Format::Text => Dispatch::new(registry.with(layer.with_filter(filter))),
-        Format::Json => Dispatch::new(registry.with(layer.json().flatten_event(true).with_filter(filter))),
-    }
+    let dispatch = match config.format {
+        Format::Text => Dispatch::new(registry.with(layer.with_filter(rules))),
+        Format::Json => {
+            let layer = layer.fmt_fields(JsonFields::new()).event_format(JsonLines::new());
+            Dispatch::new(registry.with(layer.with_filter(rules)))
+        }
+    };
+    (dispatch, verbosity)
 }
 
 /// Which messages pass.
 struct Rules {
-    verbosity: u32,
+    verbosity: Verbosity,
     modules: Vec<ModuleVerbosity>,
 }
 
@@ -135,19 +168,34 @@ impl Rules {
     }
 
     fn level(&self, module: &str) -> LevelFilter {
+        let verbosity = self.verbosity.get();
         match self.modules.iter().find(|rule| rule.matches(module)) {
             Some(rule) => own_level(rule.verbosity),
             // Says each failed request once more, at level error, that is logged where it is handled.
-            None if module.starts_with("kube_client") && self.verbosity <= 3 => LevelFilter::OFF,
-            None if is_library(module) => library_level(self.verbosity),
-            None => own_level(self.verbosity),
+            None if module.starts_with("kube_client") && verbosity <= 3 => LevelFilter::OFF,
+            None if is_library(module) => library_level(verbosity),
+            None => own_level(verbosity),
         }
     }
 
     /// The most detailed level that any module may have, for tracing to skip the rest early.
     fn loudest(&self) -> LevelFilter {
-        let verbosity = self.modules.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.verbosity);
+        let verbosity = self.modules.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.verbosity.get());
         own_level(verbosity)
+    }
+}
+
+impl<S> Filter<S> for Rules {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.allow(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.allow(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.loudest())
     }
 }
 
@@ -232,15 +280,21 @@ mod tests {
         }
     }
 
+    fn say() {
+        tracing::trace!("a trace");
+        tracing::debug!("a detail");
+        tracing::info!(node = "n1", "a change");
+        tracing::error!("a failure");
+    }
+
+    fn rules(verbosity: u32, modules: Vec<ModuleVerbosity>) -> Rules {
+        Rules { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules }
+    }
+
     fn logged(config: &LoggingConfig) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();
-        tracing::dispatcher::with_default(&dispatch(config, move || writer.clone()), || {
-            tracing::trace!("a trace");
-            tracing::debug!("a detail");
-            tracing::info!(node = "n1", "a change");
-            tracing::error!("a failure");
-        });
+        tracing::dispatcher::with_default(&dispatch(config, move || writer.clone()).0, say);
         let bytes = buffer.0.lock().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -255,7 +309,7 @@ mod tests {
             (6, LevelFilter::TRACE, LevelFilter::DEBUG),
             (10, LevelFilter::TRACE, LevelFilter::TRACE),
         ] {
-            let rules = Rules { verbosity, modules: Vec::new() };
+            let rules = rules(verbosity, Vec::new());
             assert_eq!(rules.level("ccm_core::controllers::node"), own, "{verbosity}");
             assert_eq!(rules.level("hyper::client"), library, "{verbosity}");
             assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
@@ -267,7 +321,7 @@ mod tests {
     #[test]
     fn first_module_pattern_decides() {
         let modules = parse_vmodule("no*e=4,ccm_core/controllers/*=6,hyper::*=8,lea?er=0").unwrap();
-        let rules = Rules { verbosity: 2, modules };
+        let rules = rules(2, modules);
         for (module, level) in [
             ("ccm_core::controllers::node", LevelFilter::DEBUG),
             ("ccm_core::controllers::route", LevelFilter::TRACE),
@@ -318,12 +372,19 @@ mod tests {
     }
 
     #[test]
-    fn json_is_one_object_a_line() {
-        let text = logged(&LoggingConfig { format: Format::Json, ..LoggingConfig::default() });
-        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines[0]["message"], "a change");
-        assert_eq!(lines[0]["node"], "n1");
-        assert_eq!(lines[1]["level"], "ERROR");
+    fn verbosity_changes_while_it_runs() {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let (dispatch, verbosity) = dispatch(&LoggingConfig::default(), move || writer.clone());
+        for (set, detail, trace) in [(0, false, false), (4, true, false), (6, true, true), (2, false, false)] {
+            buffer.0.lock().clear();
+            tracing::dispatcher::with_default(&dispatch, || {
+                verbosity.set(set);
+                say();
+            });
+            assert_eq!(verbosity.get(), set);
+            let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
+            assert_eq!((text.contains("a detail"), text.contains("a trace")), (detail, trace), "{set}: {text}");
+        }
     }
 }

@@ -1,4 +1,5 @@
 //! Metrics and logging.
 
+pub mod json;
 pub mod logging;
 pub mod metrics;

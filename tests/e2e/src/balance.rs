@@ -45,8 +45,8 @@ pub fn differences(services: &Services, nodes: &Nodes, balancers: &[LoadBalancer
 pub fn members(nodes: &Nodes) -> Members {
     let backends = nodes.values().filter(|node| is_backend(node));
     let member = |node: &std::sync::Arc<Node>| NodeMember {
-        name: node.name_any(),
-        provider_id: provider_id(node).map(str::to_owned),
+        name: node.name_any().into(),
+        provider_id: provider_id(node).map(Into::into),
     };
     Members::Nodes(backends.map(member).collect()).sorted()
 }

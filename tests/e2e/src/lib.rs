@@ -8,5 +8,6 @@ pub mod balance;
 pub mod ccm;
 pub mod ledger;
 pub mod observer;
+pub mod rights;
 pub mod scenario;
 pub mod server;

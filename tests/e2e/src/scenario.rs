@@ -1,5 +1,6 @@
 //! One scenario in its own corner of a cluster: region, cloud, nodes, lease, users and processes.
 
+mod accounts;
 mod network;
 mod services;
 
@@ -25,6 +26,7 @@ use crate::ccm::{Ccm, log_file};
 use crate::observer::{Nodes, addresses, is_tainted, provider_id};
 use crate::server::{Server, Write};
 
+pub use self::accounts::account_user;
 pub use self::network::condition;
 
 /// How long a condition may take that only needs a few round trips.
@@ -184,9 +186,23 @@ impl Scenario {
 
     /// The same with more lines in the cloud config.
     pub async fn start_with(&self, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
-        let path = |what: &str| self.directory.path().join(format!("{process}.{what}"));
-        let (kubeconfig, cloud_config) = (path("kubeconfig"), path("cloud.yaml"));
+        let kubeconfig = self.path(process, "kubeconfig");
         self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        self.launch(kubeconfig, config, process, flags).await
+    }
+
+    fn path(&self, process: &str, what: &str) -> PathBuf {
+        self.directory.path().join(format!("{process}.{what}"))
+    }
+
+    async fn launch(
+        &self,
+        kubeconfig: PathBuf,
+        config: &str,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
+        let cloud_config = self.path(process, "cloud.yaml");
         let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
         std::fs::write(&cloud_config, config)?;
         let file = |flag: &str, path: PathBuf| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ccm_testkit::apiserver::{Access, ApiServer, Rule, Serving, User as EmbeddedUser};
-use ccm_testkit::control_plane::{Binaries, Component, ControlPlane, Options, User};
+use ccm_testkit::control_plane::{AuditLog, Binaries, Component, ControlPlane, Options, User};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ fn rules() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
@@ -148,12 +148,7 @@ impl Server {
     /// # Errors
     /// It is the embedded server, or it does not come back.
     pub async fn restart_apiserver(&self) -> anyhow::Result<()> {
-        match &self.backend {
-            Backend::Real(control_plane) => {
-                Ok(control_plane.write().await.restart_program(Component::Apiserver).await?)
-            }
-            Backend::Embedded(..) => anyhow::bail!("this scenario needs a real control plane"),
-        }
+        Ok(self.as_real()?.write().await.restart_program(Component::Apiserver).await?)
     }
 
     /// Writes the kubeconfig of a user with the rights of a cloud-controller-manager.
@@ -173,6 +168,31 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Writes the kubeconfig of a service account, whose token it asks for.
+    ///
+    /// # Errors
+    /// It is the embedded server, which has none, or there is no such account.
+    pub async fn write_account_kubeconfig(&self, path: &Path, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let control_plane = self.as_real()?.read().await;
+        let token = control_plane.service_account_token(namespace, name).await?;
+        Ok(control_plane.write_kubeconfig(path, &token)?)
+    }
+
+    /// The requests that were answered so far.
+    ///
+    /// # Errors
+    /// It is the embedded server.
+    pub async fn audit_log(&self) -> anyhow::Result<AuditLog> {
+        Ok(self.as_real()?.read().await.audit_log()?)
+    }
+
+    fn as_real(&self) -> anyhow::Result<&RwLock<ControlPlane>> {
+        match &self.backend {
+            Backend::Real(control_plane) => Ok(control_plane),
+            Backend::Embedded(..) => anyhow::bail!("this scenario needs a real control plane"),
+        }
     }
 
     /// Gives a user the rights of a cloud-controller-manager.

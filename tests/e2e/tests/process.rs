@@ -43,7 +43,8 @@ impl Bench {
 
     async fn start(&self, args: &[&str]) -> Ccm {
         let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
-        let args = args.iter().map(OsString::from).collect();
+        // Many run side by side, and one port is not enough for them.
+        let args = ["--secure-port=0"].iter().chain(args).map(OsString::from).collect();
         Ccm::start(program, self.directory.path(), "ccm", args).await.unwrap()
     }
 

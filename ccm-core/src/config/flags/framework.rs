@@ -59,8 +59,7 @@ pub(super) static GENERIC: &[Flag] = &[
         Bool(|c| &mut c.generic.use_service_account_credentials),
         "false",
         "Let each controller use a ServiceAccount of its own.",
-    )
-    .planned(),
+    ),
     generic(
         "allow-untagged-cloud",
         Bool(|c| &mut c.generic.allow_untagged_cloud),
@@ -161,16 +160,14 @@ pub(super) static GENERIC: &[Flag] = &[
         Bool(|c| &mut c.leader_migration.enabled),
         "false",
         "Let controllers move from one controller manager to another while both run.",
-    )
-    .planned(),
+    ),
     Flag::new(
         "leader-migration-config",
         LeaderMigration,
         Path(|c| &mut c.leader_migration.config_file),
         "",
         "File that says which; without it the built-in list holds.",
-    )
-    .planned(),
+    ),
     Flag::new(
         "profiling",
         Debugging,

@@ -4,8 +4,8 @@
 //! really changed. What was last applied is remembered, so that what does not differ costs no cloud call; once per period
 //! each balancer is compared with the cloud all the same. A balancer that the cloud is still making holds no worker.
 //!
-//! RBAC: `list` and `watch` on `services`, `get` on `services`, `patch` on `services/status`, `list` on `nodes`; with
-//! endpoints as backends `list` and `watch` on `endpointslices`.
+//! RBAC: `list` and `watch` on `services`, `patch` on `services/status`, `list` and `watch` on `nodes`; with endpoints
+//! as backends `list` and `watch` on `endpointslices`.
 
 mod cloud;
 mod lanes;

@@ -1,4 +1,4 @@
-use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiRequest, Patch, Patched, segment};
+use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, Target, segment};
 use crate::{
     k8s::{ServiceFields, ServiceView},
     runtime::reflector::Decoder,
@@ -17,7 +17,10 @@ impl ApiClient {
         self.patch(format!("{}/status", service_path(namespace, name)), patch).await
     }
 
-    /// Reads a Service, the most recent state and not a cached one. RBAC: `get` on `services`.
+    /// Reads a Service, the most recent state and not a cached one. RBAC: `list` on `services`.
+    ///
+    /// Asks for the list of what has this name, since the roles in which managers on Go's framework run grant `list` and
+    /// no `get`; for the server that is a read of one object all the same.
     ///
     /// What the cache would not keep of it is not in the answer either: of a Service that neither is of type LoadBalancer
     /// nor has the finalizer, there is what is there of a [class that is not claimed](ServiceView).
@@ -31,12 +34,25 @@ impl ApiClient {
         name: &str,
         fields: &ServiceFields,
     ) -> Result<ServiceView, ApiError> {
-        let response = self.send(ApiRequest::get(service_path(namespace, name)).accept(ACCEPT_OBJECT)).await?;
-        let decoder = Decoder::new(fields.clone());
-        decoder.object(response.encoding, &response.body).map_err(|e| response.undecodable(e))
+        let path = format!("{}?fieldSelector=metadata.name%3D{}", services_path(namespace), segment(name));
+        let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
+        let decoder = Decoder::<ServiceView>::new(fields.clone());
+        let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
+        if let Some(malformed) = page.malformed.into_iter().next() {
+            return Err(response.undecodable(malformed.error));
+        }
+        let missing = || {
+            let target = Target { name: Some(name.into()), ..response.target };
+            ApiError::local(ApiErrorKind::NotFound, target, "there is no such service")
+        };
+        page.items.into_iter().find(|service| *service.name == *name).ok_or_else(missing)
     }
 }
 
+fn services_path(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{}/services", segment(namespace))
+}
+
 fn service_path(namespace: &str, name: &str) -> String {
-    format!("/api/v1/namespaces/{}/services/{}", segment(namespace), segment(name))
+    format!("{}/{}", services_path(namespace), segment(name))
 }

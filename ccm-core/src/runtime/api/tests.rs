@@ -115,7 +115,7 @@ async fn a_service_is_read_and_its_status_patched() {
 
         server.delete("shop/web");
         let error = client.get_service("shop", "web", &fields).await.unwrap_err();
-        assert!(error.is_not_found() && error.target().to_string() == "get services shop/web", "{error}");
+        assert!(error.is_not_found() && error.target().to_string() == "list services shop/web", "{error}");
         assert!(client.patch_service_status("shop", "web", &test_uid("u1")).await.unwrap_err().is_not_found());
     }
 }
@@ -127,7 +127,7 @@ async fn a_service_that_cannot_be_read_is_an_error_that_says_why() {
     web["spec"]["ports"][0]["protocol"] = json!("QUIC");
     server.put_object(web);
     let error = server.client().get_service("shop", "web", &ServiceFields::default()).await.unwrap_err();
-    let want = "cannot get services shop/web: cannot read the answer: services \"shop/web\" has an unusable \
+    let want = "cannot list services in namespace shop: cannot read the answer: services \"shop/web\" has an unusable \
                 spec.ports.protocol \"QUIC\"";
     assert_eq!(crate::error::chain(&error), want);
 }

@@ -168,8 +168,8 @@ async fn a_load_balancer_is_shown_and_changed_by_hand() {
         families: vec![Family::V4],
         ..LoadBalancerSettings::default()
     };
-    let node = NodeMember { name: "n1".to_owned(), provider_id: Some("mock://r/n1".to_owned()) };
-    let members = Members::Nodes(vec![node]);
+    let node = NodeMember { name: "n1".into(), provider_id: Some("mock://r/n1".into()) };
+    let members = Members::Nodes([node].into());
     let spec = LoadBalancerSpec { key: key.clone(), settings, members, activation: None };
     server.cloud.create_load_balancer(&spec).await.unwrap();
     let shown = json!({
@@ -195,7 +195,7 @@ async fn a_load_balancer_is_shown_and_changed_by_hand() {
     let member =
         EndpointMember { address: "[2001:db8::1]:8080".parse().unwrap(), protocol: Transport::Tcp, listener: 80 };
     let key = LoadBalancerKey { uid: "v".to_owned(), ..key };
-    server.cloud.update_load_balancer(&key, &Members::Endpoints(vec![member])).await.unwrap();
+    server.cloud.update_load_balancer(&key, &Members::Endpoints([member].into())).await.unwrap();
     let members = json!({"endpoints": [{"address": "[2001:db8::1]:8080", "protocol": "TCP", "listener": 80}]});
     let seen = server.get("/v1/load-balancers/a1").await.1;
     assert_eq!((&seen["members"], &seen["nodes"]), (&members, &json!([])));

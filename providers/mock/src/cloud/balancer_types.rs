@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,7 +30,7 @@ pub struct LoadBalancer {
     /// Ports, in the order of the Service.
     pub ports: Vec<u16>,
     /// Names of the nodes behind it, sorted; empty when endpoints are.
-    pub nodes: Vec<String>,
+    pub nodes: Arc<[String]>,
     /// First address.
     pub address: IpAddr,
     /// Addresses, one per family, in the order of the families.
@@ -139,25 +140,26 @@ impl From<k8s::IpFamily> for Family {
     }
 }
 
-/// What is behind a load balancer. Sorted and without duplicates once the cloud has it.
+/// What is behind a load balancer. Sorted and without duplicates once the cloud has it. Copies share the list: it is the same
+/// for most balancers, and long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Members {
     /// Nodes, reached at the listeners' node ports.
-    Nodes(Vec<NodeMember>),
+    Nodes(Arc<[NodeMember]>),
     /// Pods.
-    Endpoints(Vec<EndpointMember>),
+    Endpoints(Arc<[EndpointMember]>),
 }
 
 impl Default for Members {
     fn default() -> Self {
-        Self::Nodes(Vec::new())
+        Self::Nodes(Arc::default())
     }
 }
 
 impl Members {
     /// Makes members from the names of nodes, without provider IDs.
-    pub fn nodes<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+    pub fn nodes<N: Into<Arc<str>>>(names: impl IntoIterator<Item = N>) -> Self {
         Self::Nodes(names.into_iter().map(|name| NodeMember { name: name.into(), provider_id: None }).collect())
             .sorted()
     }
@@ -165,26 +167,29 @@ impl Members {
     /// Returns the names of the nodes; none for endpoints.
     pub fn node_names(&self) -> Vec<String> {
         match self {
-            Self::Nodes(nodes) => nodes.iter().map(|node| node.name.clone()).collect(),
+            Self::Nodes(nodes) => nodes.iter().map(|node| node.name.to_string()).collect(),
             Self::Endpoints(_) => Vec::new(),
         }
     }
 
     /// Sorts and removes duplicates.
     #[must_use]
-    pub fn sorted(mut self) -> Self {
-        match &mut self {
-            Self::Nodes(nodes) => {
-                nodes.sort();
-                nodes.dedup();
-            }
-            Self::Endpoints(endpoints) => {
-                endpoints.sort();
-                endpoints.dedup();
-            }
+    pub fn sorted(self) -> Self {
+        match self {
+            Self::Nodes(nodes) => Self::Nodes(sorted(nodes)),
+            Self::Endpoints(endpoints) => Self::Endpoints(sorted(endpoints)),
         }
-        self
     }
+}
+
+fn sorted<T: Ord + Clone>(list: Arc<[T]>) -> Arc<[T]> {
+    if list.is_sorted_by(|a, b| a < b) {
+        return list;
+    }
+    let mut list = list.to_vec();
+    list.sort();
+    list.dedup();
+    list.into()
 }
 
 /// A node behind a load balancer.
@@ -192,10 +197,10 @@ impl Members {
 #[serde(rename_all = "camelCase")]
 pub struct NodeMember {
     /// Name of the node.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its provider ID, if it has one.
     #[serde(rename = "providerID")]
-    pub provider_id: Option<String>,
+    pub provider_id: Option<Arc<str>>,
 }
 
 /// A pod behind a load balancer.

@@ -26,7 +26,7 @@ pub(super) struct LoadBalancerTable {
     pools: AddressPools,
     entries: BTreeMap<String, Entry>,
     /// Those that came last.
-    members: Arc<Members>,
+    members: Shared,
     /// Number of balancers ever made.
     made: u64,
 }
@@ -36,28 +36,41 @@ struct Entry {
     /// What is shown of it but for what is behind it.
     shown: LoadBalancer,
     /// What is behind it; the same for many, so it is kept once.
-    members: Arc<Members>,
+    members: Shared,
     /// When it leaves its state by itself; `None` for never.
     ends: Option<Instant>,
 }
 
+/// Members, and the names of the nodes among them.
+#[derive(Clone, Debug, Default)]
+struct Shared {
+    members: Members,
+    names: Arc<[String]>,
+}
+
+impl From<Members> for Shared {
+    fn from(members: Members) -> Self {
+        Self { names: members.node_names().into(), members }
+    }
+}
+
 impl Entry {
     fn show(&self) -> LoadBalancer {
-        let members = (*self.members).clone();
-        LoadBalancer { nodes: members.node_names(), members, ..self.shown.clone() }
+        let Shared { members, names } = self.members.clone();
+        LoadBalancer { nodes: names, members, ..self.shown.clone() }
     }
 }
 
 impl LoadBalancerTable {
     pub(super) fn new(rules: Rules, pools: AddressPools) -> Self {
-        Self { rules, pools, entries: BTreeMap::new(), members: Arc::default(), made: 0 }
+        Self { rules, pools, entries: BTreeMap::new(), members: Shared::default(), made: 0 }
     }
 
     /// Keeps members; those that came last are most often those that come next.
-    fn share(&mut self, members: &Members) -> Arc<Members> {
+    fn share(&mut self, members: &Members) -> Shared {
         let members = members.clone().sorted();
-        if *self.members != members {
-            self.members = Arc::new(members);
+        if self.members.members != members {
+            self.members = members.into();
         }
         self.members.clone()
     }
@@ -131,7 +144,7 @@ impl LoadBalancerTable {
         self.changeable(key, "update")?;
         let members = self.share(members);
         let entry = self.changeable(key, "update")?;
-        if entry.members != members {
+        if entry.members.members != members.members {
             entry.members = members;
             entry.shown.generation += 1;
         }
@@ -182,7 +195,7 @@ impl LoadBalancerTable {
             shown.settings.source_ranges = ranges;
         }
         if let Some(nodes) = edit.nodes {
-            entry.members = Arc::new(Members::nodes(nodes));
+            entry.members = Members::nodes(nodes).into();
         }
         Ok(Some(entry.show()))
     }
@@ -227,7 +240,7 @@ impl LoadBalancerTable {
             service: spec.key.service.clone(),
             state: BalancerState::Provisioning,
             ports: ports(&spec.settings),
-            nodes: Vec::new(),
+            nodes: Arc::default(),
             address: addresses[0],
             addresses,
             settings: spec.settings.clone(),

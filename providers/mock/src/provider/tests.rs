@@ -177,7 +177,7 @@ async fn a_balancer_is_made_kept_changed_and_deleted_in_both_forms() {
         assert_eq!(seen.name, "a0a1b2c3d00001111222233334444555");
         assert_eq!(
             (&*seen.service, seen.ports, seen.nodes),
-            ("default/web", vec![80], vec!["n1".to_owned(), "n2".to_owned()])
+            ("default/web", vec![80], ["n1".to_owned(), "n2".to_owned()].into())
         );
         assert_eq!(seen.settings.source_ranges, ["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()]);
         let changed = LbSpec { sources: SourceRanges::Unset, ..spec(service("web"), &["n3"], SourceRanges::Unset) };
@@ -187,7 +187,7 @@ async fn a_balancer_is_made_kept_changed_and_deleted_in_both_forms() {
         let seen = cloud.load_balancers().remove(0);
         assert_eq!(
             (seen.nodes, seen.settings.source_ranges.len()),
-            (vec!["n3".to_owned()], 2),
+            (["n3".to_owned()].into(), 2),
             "only the nodes changed"
         );
         let other = Op::new("other", CancellationToken::new(), WriteGate::always_open());

@@ -144,8 +144,7 @@ impl LoadBalancerCloud for Stage {
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let bare =
-            |balancer| LoadBalancer { nodes: Vec::new(), members: Members::default(), generation: 0, ..balancer };
+        let bare = |balancer| LoadBalancer { nodes: [].into(), members: Members::default(), generation: 0, ..balancer };
         let one = |balancer: LoadBalancer| (balancer.id.clone(), format!("{:?}", bare(balancer)));
         Ok(self.cloud().load_balancers().into_iter().map(one).collect())
     }
@@ -235,7 +234,7 @@ fn shown(cloud: &MockCloud, balancer: LoadBalancer) -> CloudBalancer {
         (protocol, listener.port)
     };
     let members = match &balancer.members {
-        Members::Nodes(nodes) => nodes.iter().map(|node| node.name.clone()).collect(),
+        Members::Nodes(nodes) => nodes.iter().map(|node| node.name.to_string()).collect(),
         Members::Endpoints(pods) => pods.iter().map(|pod| node_at(cloud, &pod.address.ip().to_string())).collect(),
     };
     CloudBalancer {

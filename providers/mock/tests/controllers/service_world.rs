@@ -160,7 +160,7 @@ impl World {
     /// Nodes behind the one balancer of a Service.
     pub(crate) fn nodes_behind(&self, service: &str) -> Vec<String> {
         match &*self.balancers(service) {
-            [balancer] if balancer.state != BalancerState::Deleting => balancer.nodes.clone(),
+            [balancer] if balancer.state != BalancerState::Deleting => balancer.nodes.to_vec(),
             others => panic!("{service} has {} balancers", others.len()),
         }
     }

@@ -54,7 +54,7 @@ impl Story {
     fn has_ended(self, world: &World) -> bool {
         let (balancers, service) = (world.balancers("web"), world.service("web"));
         let served = |ports: &[u16]| {
-            let one = |balancer: &LoadBalancer| balancer.ports == ports && balancer.nodes == ["a", "b"];
+            let one = |balancer: &LoadBalancer| balancer.ports == ports && *balancer.nodes == ["a", "b"];
             let shown = [balancers.first().map_or(String::new(), |balancer| balancer.address.to_string())];
             let id = service["metadata"]["annotations"]["mock.cloud-provider.example/load-balancer-id"].as_str();
             balancers.len() == 1

@@ -40,14 +40,11 @@ fn balancer() -> LoadBalancer {
         service: "default/s".to_owned(),
         state: BalancerState::Active,
         ports: vec![80],
-        nodes: vec!["in".to_owned()],
+        nodes: ["in".to_owned()].into(),
         address,
         addresses: vec![address],
         settings: LoadBalancerSettings { listeners: vec![listener], ..LoadBalancerSettings::default() },
-        members: Members::Nodes(vec![NodeMember {
-            name: "in".to_owned(),
-            provider_id: Some("mock://r/in".to_owned()),
-        }]),
+        members: Members::Nodes([NodeMember { name: "in".into(), provider_id: Some("mock://r/in".into()) }].into()),
         generation: 1,
     }
 }

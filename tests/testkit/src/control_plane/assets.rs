@@ -54,6 +54,15 @@ fn directory_from(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
     Some(cache.join("ccm-control-plane").join(Versions::pinned().key()))
 }
 
+/// Names the directory with the Go programs of this repository; whoever sets it wants a test without them to fail.
+pub(crate) const GO_PROGRAMS_VARIABLE: &str = "CCM_GO_PROGRAMS";
+/// That directory by default, in cargo's target directory: the programs are of this checkout.
+pub(crate) const GO_PROGRAMS_DIRECTORY: &str = "go-programs";
+/// A cloud-controller-manager on Go's framework, from `tests/bench/go`.
+pub(crate) const GO_CCM: &str = "ccm-go-baseline";
+/// An elector on Go's client, from `tests/control-plane/elector`.
+pub(crate) const GO_ELECTOR: &str = "ccm-go-elector";
+
 /// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty when it is not
 /// there, which the test below excludes for the files that are compiled in.
 fn required_version(go_mod: &str, module: &str) -> String {

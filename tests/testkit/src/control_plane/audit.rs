@@ -23,6 +23,8 @@ pub struct AuditEvent {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; the HTTP method in lower
     /// case for requests that are not about a resource.
     pub verb: String,
+    /// API group of the resource; empty for the core group.
+    pub group: String,
     /// Resource with its subresource, such as `nodes` or `nodes/status`; the path for other requests.
     pub resource: String,
     /// Namespace, empty for resources without.
@@ -64,6 +66,7 @@ struct RawUser {
 #[serde(default, rename_all = "camelCase")]
 #[derive(Default)]
 struct RawObject {
+    api_group: String,
     resource: String,
     subresource: String,
     namespace: String,
@@ -87,6 +90,7 @@ impl From<RawEvent> for AuditEvent {
         Self {
             audit_id: raw.audit_id,
             verb: raw.verb,
+            group: object.api_group,
             resource,
             namespace: object.namespace,
             name: object.name,

@@ -68,6 +68,25 @@ impl Binaries {
         None
     }
 
+    /// A cloud-controller-manager on Go's `k8s.io/cloud-provider` with the cloud `mock` in its own memory; see
+    /// `tests/bench/go`. Like [`find_or_say_skipped`](Self::find_or_say_skipped) when it is not there: without Go there
+    /// is none.
+    ///
+    /// # Panics
+    /// When it is missing although `CCM_GO_PROGRAMS` says where it is, as `cargo xtask test` does after building it.
+    pub fn go_ccm(what: &str) -> Option<PathBuf> {
+        go_program(assets::GO_CCM, what)
+    }
+
+    /// A program that takes part in an election with Go's client, and does nothing else; see
+    /// `tests/control-plane/elector`. Like [`go_ccm`](Self::go_ccm) when it is not there.
+    ///
+    /// # Panics
+    /// Like [`go_ccm`](Self::go_ccm).
+    pub fn go_elector(what: &str) -> Option<PathBuf> {
+        go_program(assets::GO_ELECTOR, what)
+    }
+
     fn find_in(directory: Option<&Path>) -> Result<Self, Missing> {
         let look = |name: &str| Some(directory?.join(name)).filter(|path| path.is_file());
         match (look("etcd"), look("kube-apiserver")) {
@@ -88,6 +107,35 @@ impl Binaries {
     }
 }
 
+fn go_program(name: &str, what: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(assets::GO_PROGRAMS_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let running = std::env::current_exe().ok();
+    match find_go_program(name, named.as_deref(), running.as_deref()) {
+        Ok(program) => Some(program),
+        Err(missing) => {
+            assert!(named.is_none(), "{what} needs a program of Go: {missing}");
+            // Nothing better can be done when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing}");
+            None
+        }
+    }
+}
+
+/// Looks in the directory that is named, else in the target directory that the running test lies in.
+fn find_go_program(name: &str, named: Option<&Path>, running: Option<&Path>) -> Result<PathBuf, String> {
+    let directories: Vec<PathBuf> = match (named, running) {
+        (Some(named), _) => vec![std::path::absolute(named).unwrap_or_else(|_| named.to_owned())],
+        (None, Some(running)) => {
+            running.ancestors().skip(1).map(|folder| folder.join(assets::GO_PROGRAMS_DIRECTORY)).collect()
+        }
+        (None, None) => vec![],
+    };
+    directories.iter().map(|directory| directory.join(name)).find(|program| program.is_file()).ok_or_else(|| {
+        let place = named.map(|named| format!(" in {}", named.display())).unwrap_or_default();
+        format!("no {name}{place}; `cargo xtask control-plane` builds it, it needs Go")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +149,21 @@ mod tests {
         assert!(missing.to_string().contains("no kube-apiserver in "), "{missing}");
         assert!(missing.to_string().contains("cargo xtask control-plane"), "{missing}");
         assert_eq!(Binaries::find_in(None).unwrap_err().names, ["etcd", "kube-apiserver"]);
+    }
+
+    #[test]
+    fn programs_of_go_are_where_they_are_named_or_beside_the_build() {
+        let target = tempfile::tempdir().unwrap();
+        let directory = target.path().join("go-programs");
+        std::fs::create_dir(&directory).unwrap();
+        let program = directory.join("some-program");
+        std::fs::write(&program, "").unwrap();
+        let running = target.path().join("debug/deps/suite-0123");
+        assert_eq!(find_go_program("some-program", None, Some(&running)), Ok(program.clone()));
+        assert_eq!(find_go_program("some-program", Some(&directory), None), Ok(program));
+        let elsewhere = find_go_program("some-program", Some(target.path()), Some(&running)).unwrap_err();
+        assert!(elsewhere.contains(&format!("no some-program in {}", target.path().display())), "{elsewhere}");
+        assert!(find_go_program("other", None, Some(&running)).unwrap_err().contains("cargo xtask control-plane"));
     }
 
     #[test]

@@ -287,7 +287,9 @@ impl Server {
             return plain(410, &failure(410, "Expired", "The provided continue parameter is too old"));
         }
         let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
-        let mut rest = store.objects.iter().filter(|(name, _)| **name > after);
+        let name = query.get("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name%3D"));
+        let selected = |object: &Value| name.is_none_or(|name| object["metadata"]["name"] == name);
+        let mut rest = store.objects.iter().filter(|(key, object)| **key > after && selected(object));
         let items: Vec<Value> = rest.by_ref().take(limit).map(|(_, o)| o.clone()).collect();
         let token = match (rest.next(), items.last()) {
             (Some(_), Some(last)) => format!("{version}.{}", key(last).replace('/', "_")),

@@ -130,7 +130,7 @@ async fn members_are_set_in_one_write_and_nothing_else() {
     assert_eq!((set.result.unwrap(), set.status), (Progress::Done, None));
     assert_eq!(calls.to_string(), "1 update_load_balancer");
     let after = cloud(&provider).load_balancers().remove(0);
-    assert_eq!((&after.settings, after.nodes), (&before.settings, vec!["n2".to_owned()]));
+    assert_eq!((&after.settings, after.nodes), (&before.settings, ["n2".to_owned()].into()));
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn a_change_while_it_is_provisioned_is_not_lost() {
     assert!(matches!(set.result, Ok(Progress::Pending { .. })), "the balancer still has to be looked at: {set:?}");
     until_done(&provider, &want(service(), &["n2"])).await.0.result.unwrap();
     let seen = cloud(&provider).load_balancers().remove(0);
-    assert_eq!((seen.nodes, seen.state), (vec!["n2".to_owned()], BalancerState::Active));
+    assert_eq!((seen.nodes, seen.state), (["n2".to_owned()].into(), BalancerState::Active));
     assert_eq!(cloud(&provider).calls().writes(), 2);
 }
 
@@ -373,14 +373,14 @@ async fn ready_endpoints_become_members() {
     provider.ensure(&op(), &want, Depth::Trust).await.result.unwrap();
     let member =
         |address: &str, protocol, listener| EndpointMember { address: address.parse().unwrap(), protocol, listener };
-    let members = vec![
+    let members = [
         member("10.0.0.1:5353", Transport::Udp, 53),
         member("10.0.0.1:8080", Transport::Tcp, 80),
         member("10.0.0.2:5353", Transport::Udp, 53),
         member("10.0.0.2:8080", Transport::Tcp, 80),
     ];
     let seen = cloud(&provider).load_balancers().remove(0);
-    assert_eq!((seen.members, seen.nodes.len()), (Members::Endpoints(members), 0));
+    assert_eq!((seen.members, seen.nodes.len()), (Members::Endpoints(members.into()), 0));
     assert_eq!(provider.plan(&op(), &want).await.unwrap(), []);
 }
 

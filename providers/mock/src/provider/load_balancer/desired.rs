@@ -119,10 +119,7 @@ pub(super) fn members(want: &LbSpec) -> Members {
         BackendSet::Nodes(nodes) => Members::Nodes(
             nodes
                 .iter()
-                .map(|node| NodeMember {
-                    name: node.name.to_string(),
-                    provider_id: node.provider_id.as_deref().map(str::to_owned),
-                })
+                .map(|node| NodeMember { name: node.name.clone(), provider_id: node.provider_id.clone() })
                 .collect(),
         ),
         BackendSet::Endpoints(slices) => {

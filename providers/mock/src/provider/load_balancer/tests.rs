@@ -69,7 +69,7 @@ fn made(spec: &LoadBalancerSpec, state: BalancerState) -> LoadBalancer {
         service: spec.key.service.clone(),
         state,
         ports: Vec::new(),
-        nodes: spec.members.node_names(),
+        nodes: spec.members.node_names().into(),
         address,
         addresses: vec![address],
         settings: spec.settings.clone(),

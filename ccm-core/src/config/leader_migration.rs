@@ -1,0 +1,223 @@
+//! Leader migration (KEP-2436): which controllers run under which lock while they move from one controller manager to
+//! another.
+//!
+//! The file of `--leader-migration-config` is that of Go's controller managers, and one file may serve all of them. Names
+//! of controllers are compared by what they mean: the built-in list of Go's framework says `service-controller` and
+//! `route-controller`, which its own cloud-controller-manager calls otherwise and so does not protect.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use super::{Config, ControllerInfo, controllers};
+use crate::k8s::well_known as wk;
+
+const GROUP: &str = "controllermanager.config.k8s.io";
+const KIND: &str = "LeaderMigrationConfiguration";
+/// Component that stands for every controller manager.
+const ANY: &str = "*";
+/// Name of the built-in list's Lease, and the controllers in it: those that were in kube-controller-manager.
+const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
+const DEFAULT_CONTROLLERS: [&str; 3] = ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
+/// What kube-controller-manager calls controllers that have another name here.
+const OLD_NAMES: [(&str, &str); 2] =
+    [("service-controller", controllers::SERVICE_LB), ("route-controller", controllers::NODE_ROUTE)];
+
+/// The lock under which a controller runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// The one that every controller needs without migration.
+    Main,
+    /// The one that the participants of the migration share; needed beside the main one.
+    Migration,
+    /// It runs in another controller manager.
+    Elsewhere,
+}
+
+/// A migration that this process takes part in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderMigration {
+    /// Name of the Lease that the participants share, in the namespace of the main one.
+    pub leader_name: String,
+    /// Controllers by the names of the file, and the components that run them.
+    leaders: Vec<Leader>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Leader {
+    name: String,
+    component: String,
+}
+
+/// What is wrong with the file, all of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct LeaderMigrationError {
+    /// The file.
+    pub file: PathBuf,
+    /// Each with the field it is about.
+    pub problems: Vec<String>,
+}
+
+impl fmt::Display for LeaderMigrationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--leader-migration-config={}: {}", self.file.display(), self.problems.join("; "))
+    }
+}
+
+impl Default for LeaderMigration {
+    /// The list of Go's framework.
+    fn default() -> Self {
+        let leader = |name: &str| Leader { name: name.to_owned(), component: ANY.to_owned() };
+        Self { leader_name: DEFAULT_LEADER_NAME.to_owned(), leaders: DEFAULT_CONTROLLERS.map(leader).to_vec() }
+    }
+}
+
+impl LeaderMigration {
+    /// Reads what the flags say; `None` without migration, and without leader election, which it is a part of.
+    ///
+    /// # Errors
+    /// Names the file, and each field that is wrong.
+    pub fn load(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, LeaderMigrationError> {
+        if !config.leader_migration.enabled || !config.leader_election.enabled {
+            return Ok(None);
+        }
+        let Some(file) = &config.leader_migration.config_file else { return Ok(Some(Self::default())) };
+        let wrong = |problems| LeaderMigrationError { file: file.clone(), problems };
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(vec![error.to_string()]))?;
+        let migration = Self::parse(&text, known).map_err(wrong)?;
+        if migration.leader_name == config.leader_election.resource_name {
+            return Err(wrong(vec![format!(
+                "leaderName: {:?} is the main lock's name (--leader-elect-resource-name)",
+                migration.leader_name
+            )]));
+        }
+        Ok(Some(migration))
+    }
+
+    fn parse(text: &str, known: &[ControllerInfo]) -> Result<Self, Vec<String>> {
+        let file: File = match serde_saphyr::from_str::<Option<File>>(text) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Err(vec!["is empty".to_owned()]),
+            Err(error) => return Err(vec![words(&error)]),
+        };
+        file.check(known)
+    }
+
+    /// Returns the lock under which the cloud-controller-manager runs a controller, given its canonical name.
+    pub fn lock(&self, controller: &str, known: &[ControllerInfo]) -> Lock {
+        self.lock_in(wk::COMPONENT_MANAGER, controller, known)
+    }
+
+    fn lock_in(&self, component: &str, controller: &str, known: &[ControllerInfo]) -> Lock {
+        match self.leaders.iter().find(|leader| canonical(&leader.name, known) == controller) {
+            None => Lock::Main,
+            Some(leader) if leader.component == component || leader.component == ANY => Lock::Migration,
+            Some(_) => Lock::Elsewhere,
+        }
+    }
+
+    /// Returns names for this manager or for any that are none of its controllers'. They may be another manager's.
+    pub fn unknown<'a>(&'a self, known: &'a [ControllerInfo]) -> impl Iterator<Item = &'a str> {
+        let ours = |leader: &&Leader| leader.component == ANY || leader.component == wk::COMPONENT_MANAGER;
+        let names = self.leaders.iter().filter(ours).map(|leader| leader.name.as_str());
+        names.filter(|name| !known.iter().any(|info| info.name == canonical(name, known)))
+    }
+}
+
+/// Returns the canonical name of a controller that the file calls `name`.
+fn canonical<'a>(name: &'a str, known: &[ControllerInfo]) -> &'a str {
+    let old = OLD_NAMES.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
+    old.or_else(|| known.iter().find(|info| info.aliases.contains(&name)).map(|info| info.name)).unwrap_or(name)
+}
+
+/// The file. Which fields there are depends on the version, so that all are read and judged afterwards.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    leader_name: String,
+    resource_lock: Option<String>,
+    controller_leaders: Option<Vec<Entry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    component: String,
+}
+
+impl File {
+    fn check(self, known: &[ControllerInfo]) -> Result<LeaderMigration, Vec<String>> {
+        let mut problems = Vec::new();
+        let version = self.api_version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
+        if !matches!(version, Some("v1" | "v1beta1" | "v1alpha1")) {
+            problems.push(format!("apiVersion: {:?} is none of {GROUP}/v1, /v1beta1 and /v1alpha1", self.api_version));
+        }
+        if self.kind != KIND {
+            problems.push(format!("kind: {:?} is not {KIND:?}", self.kind));
+        }
+        if self.leader_name.is_empty() {
+            problems.push("leaderName: must be set".to_owned());
+        }
+        match (&self.resource_lock, version) {
+            (Some(_), Some("v1")) => problems.push("resourceLock: there is no such field in v1".to_owned()),
+            (None, _) => {}
+            (Some(lock), _) if lock == "leases" => {}
+            (Some(lock), _) => problems.push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is")),
+        }
+        let entries = self.controller_leaders.unwrap_or_default();
+        for (index, entry) in entries.iter().enumerate() {
+            for (field, value) in [("name", &entry.name), ("component", &entry.component)] {
+                if value.is_empty() {
+                    problems.push(format!("controllerLeaders[{index}].{field}: must be set"));
+                }
+            }
+            let same = |other: &Entry| canonical(&other.name, known) == canonical(&entry.name, known);
+            let before = entries[..index].iter().position(|other| same(other) && other.component != entry.component);
+            if let Some(before) = before {
+                problems.push(format!(
+                    "controllerLeaders[{index}].component: {:?} is for the controller of controllerLeaders[{before}], \
+                     which has {:?}",
+                    entry.component, entries[before].component
+                ));
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let leaders = entries.into_iter().map(|Entry { name, component }| Leader { name, component }).collect();
+        Ok(LeaderMigration { leader_name: self.leader_name, leaders })
+    }
+}
+
+/// The parser's words and the position, without its copy of the text.
+fn words(error: &serde_saphyr::Error) -> String {
+    let words = error.without_snippet().to_string();
+    words.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Returns whether a file was given that nothing reads.
+pub(super) fn idle(config: &Config) -> Option<&'static str> {
+    let migration = &config.leader_migration;
+    let file: Option<&Path> = migration.config_file.as_deref();
+    match (migration.enabled, config.leader_election.enabled) {
+        (true, false) => Some("--enable-leader-migration has no effect without --leader-elect"),
+        (false, _) if file.is_some() => {
+            Some("--leader-migration-config has no effect without --enable-leader-migration")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

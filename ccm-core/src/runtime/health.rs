@@ -1,0 +1,212 @@
+//! Health of the process as named checks, which the parts of the process add and take away again.
+//!
+//! What each kind decides is in `docs/decisions/0008-health.md`: only what a restart can mend makes the process unfit to
+//! live, and nothing that a cloud does makes it unready.
+
+use std::{fmt, sync::Arc};
+
+use parking_lot::Mutex;
+use prometheus::{
+    IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+
+use crate::telemetry::metrics::register;
+
+/// What a failing check means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The process cannot go on and should be restarted: fails `/livez`, `/readyz` and `/healthz`. For the process and its
+    /// lease alone.
+    Live,
+    /// The process does not do its work yet: fails `/readyz`.
+    Ready,
+    /// Work does not get done, for reasons that a restart would not mend: shown as degraded by verbose answers and by the
+    /// metric `ccm_degraded`, and fails nothing.
+    Progress,
+}
+
+/// The checks of a process. Clones share them.
+#[derive(Clone, Default)]
+pub struct Health(Arc<Mutex<Checks>>);
+
+#[derive(Default)]
+struct Checks {
+    next: u64,
+    /// In the order in which they were added.
+    list: Vec<Check>,
+}
+
+/// One check. Cheap to clone.
+#[derive(Clone)]
+pub struct Check {
+    id: u64,
+    kind: Kind,
+    name: Arc<str>,
+    run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+/// A check that is in force as long as this value lives.
+#[must_use = "the check is taken away when this is dropped"]
+pub struct Registration {
+    health: Health,
+    id: u64,
+}
+
+impl Health {
+    /// Adds a check. It is asked from any task and at any time, so it must be quick and may not wait.
+    ///
+    /// The reason of a failure is shown to whoever may read `/readyz/<name>`; that of a [`Kind::Progress`] to everybody, so
+    /// it must not hold text that came from a cloud.
+    pub fn add(
+        &self,
+        kind: Kind,
+        name: impl Into<Arc<str>>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Registration {
+        let mut checks = self.0.lock();
+        let id = checks.next;
+        checks.next += 1;
+        checks.list.push(Check { id, kind, name: name.into(), run: Arc::new(check) });
+        Registration { health: self.clone(), id }
+    }
+
+    /// Returns the checks in force, in the order in which they were added.
+    pub fn checks(&self) -> Vec<Check> {
+        self.0.lock().list.clone()
+    }
+
+    /// Registers `ccm_degraded{name}`: 1 for each [`Kind::Progress`] that fails, 0 for each that does not. They are asked
+    /// when metrics are read.
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        let help = "Whether a controller gets no work done, cloud outages included: 1 degraded, 0 not.";
+        let gauge = IntGaugeVec::new(Opts::new("ccm_degraded", help), &["name"])?;
+        register(registry, Degraded { health: self.clone(), gauge }).map(drop)
+    }
+}
+
+impl Check {
+    /// Returns what a failure means.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn run(&self) -> Result<(), String> {
+        (self.run)()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut checks = self.health.0.lock();
+        let position = checks.list.iter().position(|check| check.id == self.id);
+        let gone = position.map(|position| checks.list.remove(position));
+        // What the check holds may be dropped with it, and that must not happen under the lock.
+        drop(checks);
+        drop(gone);
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.checks()).finish()
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check").field("kind", &self.kind).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Asks when metrics are read, so that nothing has to run in between.
+#[derive(Clone)]
+struct Degraded {
+    health: Health,
+    gauge: IntGaugeVec,
+}
+
+impl Collector for Degraded {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.gauge.reset();
+        for check in self.health.checks().iter().filter(|check| check.kind == Kind::Progress) {
+            self.gauge.with_label_values(&[check.name()]).set(check.run().is_err().into());
+        }
+        self.gauge.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_check_is_in_force_until_its_registration_is_dropped() {
+        let health = Health::default();
+        let names = |health: &Health| health.checks().iter().map(|check| check.name().to_owned()).collect::<Vec<_>>();
+        let first = health.add(Kind::Live, "first", || Ok(()));
+        let second = health.clone().add(Kind::Ready, "second", || Err("not yet".to_owned()));
+        let namesake = health.add(Kind::Progress, "first", || Ok(()));
+        assert_eq!(names(&health), ["first", "second", "first"]);
+        assert_eq!(health.checks()[1].run(), Err("not yet".to_owned()));
+        drop(first);
+        assert_eq!(names(&health), ["second", "first"]);
+        assert_eq!(health.checks()[1].kind(), Kind::Progress, "the namesake stays");
+        drop((second, namesake));
+        assert_eq!(names(&health), [""; 0]);
+    }
+
+    #[test]
+    fn a_check_may_hold_a_registration() {
+        let health = Health::default();
+        let inner = health.add(Kind::Live, "inner", || Ok(()));
+        let outer = health.add(Kind::Live, "outer", move || Err(format!("{inner:?}")));
+        assert_eq!(health.checks().len(), 2);
+        drop(outer);
+        assert!(health.checks().is_empty());
+    }
+
+    #[test]
+    fn the_metric_asks_when_it_is_read() {
+        let (health, registry) = (Health::default(), Registry::new());
+        health.register(&registry).unwrap();
+        let wrong = Arc::new(AtomicBool::new(true));
+        let _live = health.add(Kind::Live, "leaderElection", || Err("never shown here".to_owned()));
+        let progress = health.add(Kind::Progress, "service-lb-controller", {
+            let wrong = wrong.clone();
+            move || if wrong.load(Ordering::Relaxed) { Err("no success".to_owned()) } else { Ok(()) }
+        });
+        let text = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        let lines = || text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(), ["ccm_degraded{name=\"service-lb-controller\"} 1"]);
+        wrong.store(false, Ordering::Relaxed);
+        assert_eq!(lines(), ["ccm_degraded{name=\"service-lb-controller\"} 0"]);
+        drop(progress);
+        assert_eq!(lines(), [""; 0]);
+    }
+}
