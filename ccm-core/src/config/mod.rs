@@ -156,7 +156,7 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
                 flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
         }
-        if config.shadow.enabled
+        if config.shadow.is_on()
             && used.contains(flag.name)
             && NOT_IN_A_SHADOW.iter().any(|of| flag.name.starts_with(of))
         {

@@ -139,12 +139,19 @@ impl Config {
 /// Comparing instead of working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShadowConfig {
-    /// Whether nothing is changed.
+    /// `--shadow`; whether nothing is changed is [`is_on`](Self::is_on).
     pub enabled: bool,
-    /// Whether the process ends when everything was compared. Implies `enabled`.
+    /// Whether nothing is changed, and the process ends when everything was compared.
     pub once: bool,
     /// How long a difference must stand before it is shown.
     pub settle: Duration,
+}
+
+impl ShadowConfig {
+    /// Tells whether nothing is changed.
+    pub fn is_on(&self) -> bool {
+        self.enabled || self.once
+    }
 }
 
 /// The cloud, the cluster, and what runs.

@@ -16,7 +16,6 @@ const JITTER: f64 = 1.2;
 /// Checks everything, and turns what was typed into what is meant.
 pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), ConfigErrors> {
     let mut errors = Vec::new();
-    config.shadow.enabled |= config.shadow.once;
     check_provider(product, config, &mut errors);
     check_controllers(product, config, &mut errors);
     check_feature_gates(config, &mut errors);
@@ -112,7 +111,7 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
 
 /// The checks hold only when there is an election, so that values in a manifest without one do no harm.
 fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
-    if !config.leader_election.enabled || config.shadow.enabled {
+    if !config.leader_election.enabled || config.shadow.is_on() {
         return;
     }
     if config.raw.resource_lock == "leases" {

@@ -195,15 +195,29 @@ impl Scenario {
         self.directory.path().join(format!("{process}.{what}"))
     }
 
-    async fn launch(
+    /// Starts the cloud-controller-manager on Go's framework for this scenario's cloud; see `tests/bench/go`. Its writes
+    /// are more than the role of ours grants.
+    pub async fn start_go(&self, program: &Path, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+        let kubeconfig = self.path(process, "kubeconfig");
+        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        let config = json!({"region": self.region(), "endpoint": self.endpoint}).to_string();
+        self.launch_program(program, kubeconfig, &config, process, flags).await
+    }
+
+    async fn launch(&self, kubeconfig: PathBuf, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+        let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
+        self.launch_program(&self.program, kubeconfig, &config, process, flags).await
+    }
+
+    async fn launch_program(
         &self,
+        program: &Path,
         kubeconfig: PathBuf,
         config: &str,
         process: &str,
         flags: &[&str],
     ) -> anyhow::Result<Ccm> {
         let cloud_config = self.path(process, "cloud.yaml");
-        let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
         std::fs::write(&cloud_config, config)?;
         let file = |flag: &str, path: PathBuf| {
             let mut argument = OsString::from(flag);
@@ -217,7 +231,7 @@ impl Scenario {
         args.extend(flags.iter().map(OsString::from));
         let name = format!("{process}{}", self.processes.lock().len());
         self.processes.lock().push(name.clone());
-        Ccm::start(&self.program, self.directory.path(), &name, args).await
+        Ccm::start(program, self.directory.path(), &name, args).await
     }
 
     /// Name of the Lease, in kube-system.

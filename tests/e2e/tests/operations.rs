@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
+#[path = "operations/shadow.rs"]
+mod shadow;
 
 use std::process::ExitCode;
 
@@ -17,7 +19,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> = vec![];
+    let subjects: Vec<Vec<Case>> = vec![shadow::cases()];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

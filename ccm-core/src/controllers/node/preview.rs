@@ -37,7 +37,7 @@ impl Preview for NodePreview {
         let controller = &self.controller;
         let mut nodes = controller.cx.nodes.list();
         nodes.retain(|node| controller.is_ours(node));
-        self.paced.retain(|name| nodes.iter().any(|node| &*node.name == name));
+        self.paced.retain(|name| controller.cx.nodes.get(name).is_some_and(|node| controller.is_ours(&node)));
         nodes.retain(|node| self.paced.is_due(&node.name, now, |old| !differs(old, node)));
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let refresh = controller.config.refresh_additional_labels;

@@ -12,6 +12,7 @@ mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use axum::Router;
 use http::Request;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -25,7 +26,7 @@ use super::{
     gate::WriteGate,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
     reflector::FirstSyncTimedOut,
-    shadow::{Board, Output, Verdict, read_only, stdout},
+    shadow::{self as shadow_mode, Board, Output, Verdict, read_only, stdout},
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
@@ -64,6 +65,8 @@ pub struct Manager {
     host: String,
     registry: Registry,
     clock: WallClock,
+    /// What a shadow found.
+    board: Arc<Mutex<Board>>,
     output: Output,
 }
 
@@ -174,8 +177,9 @@ impl Manager {
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
         // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
-        let clients = if config.shadow.enabled { read_only(clients) } else { clients };
-        Self { product, config, provider, clients, host: host.into(), registry, clock, output: stdout() }
+        let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
+        let board = Arc::new(Mutex::new(Board::new(config.shadow.settle)));
+        Self { product, config, provider, clients, host: host.into(), registry, clock, board, output: stdout() }
     }
 
     /// Replaces the wall clock, for tests.
@@ -190,6 +194,11 @@ impl Manager {
     pub fn with_output(mut self, output: Output) -> Self {
         self.output = output;
         self
+    }
+
+    /// Returns the pages that are served beside the common ones: `/shadow`, in shadow mode.
+    pub fn pages(&self) -> Router {
+        if self.config.shadow.is_on() { shadow_mode::pages(self.board.clone()) } else { Router::new() }
     }
 
     /// Returns the registry of the process.
@@ -207,12 +216,11 @@ impl Manager {
         }
         match stop.run_until_cancelled(self.wait_for_api_server()).await {
             Some(reachable) => reachable?,
-            None => return Ok(Exit::Stopped),
+            None => return Ok(self.stopped()),
         }
         let event_metrics = EventMetrics::register(&self.registry)?;
-        if self.config.shadow.enabled {
-            let board = Arc::new(Mutex::new(Board::new(self.config.shadow.settle)));
-            return Box::pin(self.shadow(stop, &event_metrics, board)).await;
+        if self.config.shadow.is_on() {
+            return Box::pin(self.shadow(stop, &event_metrics)).await;
         }
         if self.config.leader_election.enabled {
             return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;

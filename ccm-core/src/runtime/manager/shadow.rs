@@ -10,23 +10,18 @@ use super::{
 use crate::runtime::{
     events::EventMetrics,
     gate::WriteGate,
-    shadow::{Board, Shadow, Verdict},
+    shadow::{Shadow, Verdict},
     shutdown::{self, TaskError, Tasks},
 };
 
 impl Manager {
     /// Compares what is with what the controllers would make of it, until `stop`; or once, if that was asked for. Takes
     /// no lease.
-    pub(super) async fn shadow(
-        &self,
-        stop: CancellationToken,
-        metrics: &EventMetrics,
-        board: Arc<Mutex<Board>>,
-    ) -> Result<Exit, ManagerError> {
+    pub(super) async fn shadow(&self, stop: CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
         let mut tasks = Tasks::new(stop.child_token());
-        let shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics, board)).await {
+        let shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics)).await {
             Some(shadow) => shadow?,
-            None => return Ok(Exit::Stopped),
+            None => return Ok(self.stopped()),
         };
         let verdict: Arc<Mutex<Option<Verdict>>> = Arc::default();
         let (outcome, token) = (verdict.clone(), tasks.stop().clone());
@@ -43,15 +38,15 @@ impl Manager {
             shutdown::Exit::Failed(error) => return Err(error.into()),
         }
         let verdict = *verdict.lock();
-        Ok(verdict.map_or(Exit::Stopped, Exit::Compared))
+        Ok(verdict.map_or_else(|| self.stopped(), Exit::Compared))
     }
 
-    async fn prepare_shadow(
-        &self,
-        tasks: &mut Tasks,
-        metrics: &EventMetrics,
-        board: Arc<Mutex<Board>>,
-    ) -> Result<Shadow, ManagerError> {
+    /// How it ends when it is asked to stop: whoever wanted one comparison did not get it.
+    pub(super) fn stopped(&self) -> Exit {
+        if self.config.shadow.once { Exit::Compared(Verdict::Incomplete) } else { Exit::Stopped }
+    }
+
+    async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &EventMetrics) -> Result<Shadow, ManagerError> {
         let (gate, settle) = (WriteGate::shut(), self.config.shadow.settle);
         let mut wiring = Wiring::new(self, &gate, metrics, tasks.stop(), Work::Preview { settle })?;
         wiring.add_all()?;
@@ -68,6 +63,6 @@ impl Manager {
             tasks.spawn(name, helper);
         }
         tracing::info!("shadow: nothing is written, and no lease is taken");
-        Ok(Shadow::new(previews, board, self.output.clone(), self.config.shadow.once))
+        Ok(Shadow::new(previews, self.board.clone(), self.output.clone(), self.config.shadow.once))
     }
 }

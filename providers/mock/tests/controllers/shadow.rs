@@ -102,7 +102,7 @@ async fn a_fresh_cluster_shows_what_all_controllers_would_do() {
         assert!(lines.len() > 8, "{lines:?}");
         world.cloud.instance("n1").unwrap()
     };
-    let uid = world.service("web")["metadata"]["uid"].as_str().unwrap().replace('-', "");
+    let uid = world.service("web")["metadata"]["uid"].as_str().unwrap().replace('-', "")[..31].to_owned();
     let (verdict, lines) = compare(&world, &[]).await;
     assert_eq!(verdict, Verdict::Different);
     let zone = instance.zone;
@@ -163,10 +163,12 @@ async fn other_addresses_are_shown() {
 async fn a_node_without_instance_is_shown_after_it_was_proved() {
     let world = converged().await;
     world.cloud.delete_instance("n3");
-    assert_eq!(compare(&world, &[]).await.0, Verdict::Same, "nobody asks about Ready nodes");
+    let route = "Route 10.244.3.0/24: target: n3 (leads nowhere) -> n3 (node-route-controller: the node has it as pod network, and the route does not fit)";
+    // Nobody asks about Ready nodes.
+    differs(&world, &[route]).await;
     world.kubelets.set_ready("n3", Ready::Unknown).await.unwrap();
-    differs(&world, &["Node n3: the object: there -> deleted (cloud-node-lifecycle-controller: its instance is gone)"])
-        .await;
+    let deletion = "Node n3: the object: there -> deleted (cloud-node-lifecycle-controller: its instance is gone)";
+    differs(&world, &[deletion, route]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,7 +274,6 @@ async fn a_service_that_goes_or_wants_no_balancer_is_shown() {
         "load balancer",
         "metadata.annotations[mock.cloud-provider.example/load-balancer-id]",
         "metadata.finalizers[service.kubernetes.io/load-balancer-cleanup]",
-        "status.loadBalancer",
     ]) {
         assert!(
             line.starts_with(&starts(part))
@@ -280,7 +281,7 @@ async fn a_service_that_goes_or_wants_no_balancer_is_shown() {
             "{line}"
         );
     }
-    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:?}");
     let world = converged().await;
     world.delete_service("web").await;
     differs(&world, &[
@@ -293,8 +294,7 @@ async fn a_service_that_goes_or_wants_no_balancer_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_would_be_refused_is_shown_if_it_is_served() {
     let world = converged().await;
-    let mistake =
-        json!({"metadata": {"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "here"}}});
+    let mistake = json!({"metadata": {"annotations": {"mock.cloud-provider.example/backends": "here"}}});
     world.patch_service("web", mistake.clone()).await;
     world.put_annotated("new", mistake["metadata"]["annotations"].clone(), json!({"ports": [{"port": 80}]})).await;
     let (verdict, lines) = compare(&world, &[]).await;
@@ -369,6 +369,15 @@ async fn an_idle_shadow_asks_no_more_than_the_controllers_do() {
     assert!(calls.of(Operation::GetLoadBalancer) <= 1, "once per --load-balancer-verify-period: {calls:?}");
     assert_eq!(calls.writes(), 0);
     assert!(ccm.is_running());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_that_was_stopped_is_no_agreement() {
+    let world = converged().await;
+    world.serve("new").await;
+    let ccm = world.start(&[CONTROLLERS, CLUSTER, "--shadow-once"]);
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(ccm.stop().await, Exit::Compared(Verdict::Incomplete));
 }
 
 /// A provider that tries to write wherever it is called.

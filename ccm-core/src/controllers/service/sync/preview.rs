@@ -67,7 +67,11 @@ impl Preview for ServicePreview {
             match outcome {
                 Ok(found) => paced.compared(&key, about, now, found),
                 Err(trouble) => {
-                    let why = trouble.log().unwrap_or_else(|| "the cloud wants to be left alone".to_owned());
+                    let why = match &trouble {
+                        Trouble::Paused(_) => "the cloud wants to be left alone".to_owned(),
+                        // The gate is shut, so whoever asks for leadership in a comparison is told that there is none.
+                        trouble => trouble.log().unwrap_or_else(|| "the comparison was broken off".to_owned()),
+                    };
                     let (object, retry_after) = (key.to_string(), trouble.delay(1));
                     let why = Uncompared { kind: Kind::Service, object, controller: SERVICE_LB, why };
                     paced.failed(&key, about, now, why, Some(retry_after));
