@@ -53,7 +53,8 @@ impl Manager {
         let Wiring { controllers, previews, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.provider.start(context).await.map_err(ManagerError::Provider)?;
-        for extra in self.provider.controllers() {
+        let is_selected = |name: &str| self.config.generic.controllers.is_enabled(name);
+        for extra in self.provider.controllers().into_iter().filter(|extra| is_selected(extra.name)) {
             tracing::info!(
                 controller = extra.name,
                 "loop of the provider is not started: what it would do is not compared"

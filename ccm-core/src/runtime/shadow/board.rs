@@ -84,6 +84,8 @@ impl Board {
     pub fn verdict(&self) -> Option<Verdict> {
         let Summary { differences, not_compared, .. } = self.summary();
         self.is_settled().then_some(match (differences, not_compared) {
+            // Where no controller runs nothing is agreed upon.
+            (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
             (0, 0) => Verdict::Same,
             (0, _) => Verdict::Incomplete,
             (_, _) => Verdict::Different,

@@ -118,6 +118,19 @@ fn what_is_being_found_out_delays_the_verdict() {
 }
 
 #[test]
+fn nothing_compared_is_no_agreement() {
+    let mut board = Board::new(SETTLE);
+    assert_eq!(board.update(vec![]), ["no differences: nothing compared"]);
+    assert_eq!(board.verdict(), Some(Verdict::Incomplete));
+    let nodes = Findings { compared: vec![("nodes", 0)], ..Findings::default() };
+    board.update(vec![nodes]);
+    assert_eq!(
+        (board.verdict(), board.summary().to_string()),
+        (Some(Verdict::Same), "no differences: 0 nodes compared".to_owned())
+    );
+}
+
+#[test]
 fn lines_are_in_order() {
     let mut case = Case::new();
     for seconds in [0, 30] {

@@ -108,7 +108,8 @@ impl Go {
 }
 
 fn repaired(s: &Scenario, names: &[String]) -> Result<(), String> {
-    let nodes: Vec<Vec<String>> = s.cloud.load_balancers().into_iter().map(|balancer| balancer.nodes).collect();
+    let nodes: Vec<Vec<String>> =
+        s.cloud.load_balancers().into_iter().map(|balancer| balancer.nodes.to_vec()).collect();
     let labelled = s.nodes().values().all(|node| zone(node).is_some());
     if nodes == [names] && labelled { Ok(()) } else { Err(format!("behind balancers: {nodes:?}, zones: {labelled}")) }
 }
