@@ -125,6 +125,7 @@ async fn a_fresh_cluster_shows_what_all_controllers_would_do() {
     );
     expected.push(format!("Service default/web: load balancer a{uid}, create_load_balancer: needed (service-lb-controller: service default/web has no load balancer)"));
     expected.push("Service default/web: metadata.finalizers[service.kubernetes.io/load-balancer-cleanup]: none -> set (service-lb-controller: a load balancer must be deleted before its service)".to_owned());
+    expected.push("Service default/web: status.loadBalancer: none -> set (service-lb-controller: the address of its load balancer belongs there)".to_owned());
     let (addresses, others): (Vec<String>, Vec<String>) = lines
         .into_iter()
         .filter_map(|l| l.strip_prefix("difference: ").map(str::to_owned))
@@ -254,6 +255,24 @@ async fn a_balancer_that_was_changed_is_shown() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_status_that_was_changed_or_emptied_is_shown() {
+    let world = converged().await;
+    let balancer = world.balancers("web").remove(0);
+    let address = |ip: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": ip}]}}});
+    world.patch_service_status("web", address("192.0.2.1")).await;
+    let line = format!(
+        "Service default/web: load balancer {}, publish_status: needed (service-lb-controller: the service shows other addresses than [{}])",
+        balancer.name, balancer.address
+    );
+    differs(&world, &[&line]).await;
+    world.patch_service_status("web", json!({"status": {"loadBalancer": null}})).await;
+    differs(&world, &[
+        "Service default/web: status.loadBalancer: none -> set (service-lb-controller: the address of its load balancer belongs there)",
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_finalizer_that_was_taken_off_is_shown() {
     let world = converged().await;
     world.edit_service("web", |service| service["metadata"]["finalizers"] = json!([]));
@@ -340,13 +359,13 @@ async fn a_shadow_beside_a_leader_stays_silent_about_what_passes_and_tells_what_
     world.serve("late").await;
     tokio::time::sleep(secs(60)).await;
     let lines = printed();
-    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert_eq!(lines.len(), 5, "{lines:?}");
     assert!(lines[1].starts_with("difference: Service default/late: load balancer a"), "{lines:?}");
-    assert_eq!(lines[3], "2 differences: 4 nodes, 4 routes, 3 services compared");
+    assert_eq!(lines[4], "3 differences: 4 nodes, 4 routes, 3 services compared");
     let leader = world.start(&[CONTROLLERS, CLUSTER]);
     tokio::time::sleep(secs(60)).await;
     let lines = printed();
-    assert!(lines[4].starts_with("resolved: Service default/late: load balancer a"), "{lines:?}");
+    assert!(lines[5].starts_with("resolved: Service default/late: load balancer a"), "{lines:?}");
     assert_eq!(lines.last().unwrap(), "no differences: 4 nodes, 4 routes, 3 services compared");
     assert!(leader.is_running() && shadow.is_running());
     assert_eq!(shadow.stop().await, Exit::Stopped);

@@ -82,6 +82,9 @@ impl Preview for ServicePreview {
     }
 }
 
+/// Where a Service shows the addresses of its balancer.
+const STATUS: &str = "status.loadBalancer";
+
 /// A Service as seen, and what is to be done about it.
 struct Observed {
     look: Look,
@@ -121,14 +124,18 @@ impl ServiceController {
             (_, Some(wanted)) => {
                 let changes = match self.cloud.plan(self.op_for(&look), &wanted.spec).await? {
                     Ok(changes) => changes,
-                    // Its status would be left alone, too.
-                    Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
+                    // Nothing would be made, and the status be left alone.
+                    Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(guard(service)),
                     Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
                 };
                 let mut found = balancer_differences(service, &changes);
-                if !service.has_finalizer() {
-                    let why = "a load balancer must be deleted before its service";
-                    found.push(finalizer(service, NONE, "set", why));
+                found.extend(guard(service));
+                // Which address that is, only the balancer knows. One that changed is among the provider's changes.
+                if service.status.ingress.is_empty() {
+                    let is = Some(NONE.to_owned());
+                    let status =
+                        difference(service, STATUS.to_owned(), "the address of its load balancer belongs there");
+                    found.push(Difference { is, would_be: "set".to_owned(), ..status });
                 }
                 Ok(found)
             }
@@ -157,7 +164,7 @@ impl ServiceController {
             }));
             if !service.status.ingress.is_empty() {
                 let is = Some("set".to_owned());
-                found.push(Difference { is, ..difference(service, "status.loadBalancer".to_owned(), why) });
+                found.push(Difference { is, ..difference(service, STATUS.to_owned(), why) });
             }
         }
         Ok(found)
@@ -186,6 +193,12 @@ fn balancer_differences(service: &ServiceView, changes: &[PlannedChange]) -> Vec
         Difference { is: None, would_be: "needed".to_owned(), ..difference(service, part, &reasons.join("; ")) }
     };
     reasons.into_iter().map(one).collect()
+}
+
+/// The finalizer of a Service that is to have a load balancer.
+fn guard(service: &ServiceView) -> Vec<Difference> {
+    let why = "a load balancer must be deleted before its service";
+    if service.has_finalizer() { Vec::new() } else { vec![finalizer(service, NONE, "set", why)] }
 }
 
 fn finalizer(service: &ServiceView, is: &str, would_be: &str, why: &str) -> Difference {
