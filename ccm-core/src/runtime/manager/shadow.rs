@@ -19,7 +19,7 @@ impl Manager {
     /// no lease.
     pub(super) async fn shadow(&self, stop: CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
         let mut tasks = Tasks::new(stop.child_token());
-        let shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics)).await {
+        let mut shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics)).await {
             Some(shadow) => shadow?,
             None => return Ok(self.stopped()),
         };
@@ -27,8 +27,10 @@ impl Manager {
         let (outcome, token) = (verdict.clone(), tasks.stop().clone());
         tasks.spawn("shadow", async move {
             *outcome.lock() = shadow.run(token.clone()).await?;
-            // When that is all that was asked for, everything else ends with it.
+            // When that is all that was asked for, everything else ends with it; but helpers of the controllers would end
+            // before, and early, if those were dropped first.
             token.cancel();
+            drop(shadow);
             Ok(())
         });
         match tasks.run(NoSignals, DRAIN_LIMIT).await {

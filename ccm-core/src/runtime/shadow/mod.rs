@@ -104,8 +104,8 @@ impl Shadow {
     ///
     /// # Errors
     /// A line could not be written.
-    pub async fn run(self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
-        let Self { mut previews, board, output, once } = self;
+    pub async fn run(&mut self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
+        let Self { previews, board, output, once } = self;
         let slots: Vec<Mutex<Option<Findings>>> = previews.iter().map(|_| Mutex::default()).collect();
         // Each by itself: a cloud that wants to be left alone about one thing does not hold up the others.
         let look = join_all(previews.iter_mut().zip(&slots).map(|(preview, slot)| async move {
@@ -120,7 +120,7 @@ impl Shadow {
                 // Nothing is said before everything was looked at.
                 let found: Option<Vec<Findings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
                 if let Some(found) = found
-                    && let Some(verdict) = tell(&mut board.lock(), found, &output, once)?
+                    && let Some(verdict) = tell(&mut board.lock(), found, output, *once)?
                 {
                     return Ok(Some(verdict));
                 }
