@@ -1,7 +1,9 @@
 //! The process: arguments, logging, signals, exit code. A provider's `main` calls [`run`] and nothing else.
 
-use std::{ffi::OsString, future::Future, io::Write, process::ExitCode, sync::Arc};
+use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
 
+use axum::Router;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -10,10 +12,17 @@ use crate::{
     provider::CloudProvider,
     runtime::{
         manager::{Exit, Manager},
+        serving::{
+            Door, Pages, Server,
+            auth::{Auth, AuthClients},
+        },
         shadow::Verdict,
         shutdown::{SignalSource, UnixSignals},
     },
-    telemetry::logging,
+    telemetry::{
+        logging::{self, Verbosity},
+        traces::{SpanLayer, Traces, TracesConfig},
+    },
 };
 
 /// Exit code of `--shadow-once` when something differs.
@@ -22,8 +31,9 @@ const DIFFERENT: u8 = 2;
 /// Error of a provider's constructor.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help`,
-/// `--version`, and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be built, lost leadership and every other failure.
+/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help`, `--version`,
+/// and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be
+/// built, lost leadership and every other failure.
 ///
 /// `build` constructs the provider from the checked configuration, before leader election, so that a bad cloud
 /// configuration ends a standby too.
@@ -56,7 +66,8 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    let (dispatch, _verbosity) = logging::dispatch(&config.logging, std::io::stderr);
+    let (traces, spans) = traces(&product, &config)?.unzip();
+    let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
@@ -64,10 +75,97 @@ where
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
+    let result = run_manager(product, config, verbosity, build).await;
+    if let Some(traces) = traces {
+        traces.shutdown().await;
+    }
+    result
+}
+
+async fn run_manager<B, F>(
+    product: Product,
+    config: Config,
+    verbosity: Verbosity,
+    build: B,
+) -> Result<ExitCode, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
+    // Before the election: a standby is probed and scraped, too, and a port in use is to be known at once.
+    // A single comparison serves nobody, and is usually made where the port is another's.
+    let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
     let provider = build(config.clone()).await?;
     tracing::info!(version = product.version, provider = provider.name(), "starting");
-    let manager = Manager::from_config(product, config, provider).await?;
-    Box::pin(run_until_signalled(manager, UnixSignals::install()?)).await
+    let signals = UnixSignals::install()?;
+    let manager = Manager::from_config(product.clone(), config.clone(), provider).await?;
+    let Some(server) = server else {
+        return Box::pin(run_until_signalled(manager, signals)).await;
+    };
+    let door = Door::new(&config.authorization.always_allow_paths)?;
+    let (manager, auth) = recognise_callers(manager, &product, &config, door.clone());
+    let pages = Pages::new(product, config, manager.registry(), manager.health(), verbosity);
+    let router = pages.router(door, manager.pages())?;
+    Box::pin(run_and_serve(manager, signals, server, router, auth)).await
+}
+
+/// Has the manager find out, once it reached the API server and before it does anything else, how callers of the HTTPS
+/// server are recognised. What is returned gets the result.
+fn recognise_callers(
+    manager: Manager,
+    product: &Product,
+    config: &Config,
+    door: Door,
+) -> (Manager, oneshot::Receiver<Auth>) {
+    let (sender, receiver) = oneshot::channel();
+    let (authentication, authorization) = (config.authentication.clone(), config.authorization.clone());
+    let (product, registry) = (product.clone(), manager.registry());
+    let connect = async move {
+        let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
+        let auth = Auth::connect(&authentication, &authorization, clients, &registry).await?;
+        door.post(Arc::new(auth.clone()));
+        // Without a receiver the process is ending already.
+        let _ = sender.send(auth);
+        Ok(())
+    };
+    (manager.after_first_contact(connect), receiver)
+}
+
+/// Runs the manager and answers meanwhile, so that what happens at the end can be seen as well.
+async fn run_and_serve(
+    manager: Manager,
+    signals: impl SignalSource,
+    server: Server,
+    router: Router,
+    auth: oneshot::Receiver<Auth>,
+) -> Result<ExitCode, BoxError> {
+    let end = CancellationToken::new();
+    let keep_fresh = async {
+        if let Some(Ok(auth)) = end.run_until_cancelled(auth).await {
+            auth.run(end.clone()).await;
+        }
+    };
+    let answer = async {
+        server.run(router, end.clone()).await;
+        // Alone when the process ends, and if not, it should.
+        end.cancel();
+    };
+    let mut serve = pin!(async { tokio::join!(answer, keep_fresh) });
+    let code = tokio::select! {
+        result = run_until_signalled(manager, signals) => result?,
+        _ = &mut serve => return Err("the HTTPS server ended".into()),
+    };
+    end.cancel();
+    serve.await;
+    Ok(code)
+}
+
+/// Begins to export traces, if `--tracing-config-file` is given.
+fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLayer)>, BoxError> {
+    let Some(file) = &config.debugging.tracing_config_file else { return Ok(None) };
+    let settings = TracesConfig::load(file)?;
+    let instance = uuid::Uuid::new_v4().to_string();
+    Ok(Some(Traces::start(&settings, product.binary, product.version, instance)?))
 }
 
 /// Runs the manager; the first signal stops it in order, the second at once.

@@ -10,12 +10,15 @@ use anyhow::Context as _;
 use crate::assets::{self, Versions};
 use crate::{process, root};
 
+/// Stands for the module of the chosen release.
+const KUBERNETES: &str = "kubernetes";
+
 /// A program: its name, the module that pins it, and its main package.
 const PROGRAMS: [(&str, &str, &str); 4] = [
     // In the order in which the most tests can go on.
     ("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
-    ("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    ("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kube-apiserver", KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
     ("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
@@ -60,6 +63,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
     std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     for (name, module, package) in missing {
         let started = Instant::now();
+        let module = if module == KUBERNETES { assets::Release::chosen().module() } else { module };
         println!("control plane: building {name}, this may take some minutes");
         build_one(&directory, name, &root()?.join("tests/control-plane").join(module), package)?;
         println!("control plane: built {name} in {:.0} s", started.elapsed().as_secs_f64());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use http::{HeaderValue, Uri, header};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
 
 use super::{KubeClientConfig, Product};
@@ -13,8 +13,10 @@ use super::{KubeClientConfig, Product};
 #[non_exhaustive]
 pub enum ClientConfigError {
     /// The kubeconfig could not be read or understood.
-    #[error("--kubeconfig={}: {reason}", path.display())]
+    #[error("--{flag}={}: {reason}", path.display())]
     Kubeconfig {
+        /// The flag that names it.
+        flag: &'static str,
         /// The file.
         path: PathBuf,
         /// What failed, without anything of the file's content but names.
@@ -44,19 +46,18 @@ pub enum ClientConfigError {
 
 /// The user agent of one client: `<binary>/<version> (<os>/<arch>) kubernetes/<commit>/<client name>`, as client-go's.
 pub fn user_agent(product: &Product, client_name: &str) -> String {
-    // Go's names, so that audit logs and flow-control rules that know them still match.
+    format!("{}/{} ({}) kubernetes/{}/{client_name}", product.binary, product.version, platform(), product.commit)
+}
+
+/// Returns the system and architecture that this was built for, such as `linux/amd64`: Go's names, so that audit logs and
+/// flow-control rules that know them still match.
+pub fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    format!(
-        "{}/{} ({}/{architecture}) kubernetes/{}/{client_name}",
-        product.binary,
-        product.version,
-        std::env::consts::OS,
-        product.commit
-    )
+    format!("{}/{architecture}", std::env::consts::OS)
 }
 
 /// Loads the configuration of a client. Reads files, connects to nothing.
@@ -73,7 +74,7 @@ pub async fn load(
     client_name: &str,
 ) -> Result<kube::Config, ClientConfigError> {
     let mut client = match (&config.kubeconfig, master_uri(&config.master, "http")?) {
-        (Some(path), _) => from_file(path, &config.master).await?,
+        (Some(path), _) => from_file("kubeconfig", path, &config.master).await?,
         (None, Some(uri)) => kube::Config::new(uri),
         (None, None) => {
             kube::Config::incluster().map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?
@@ -87,9 +88,34 @@ pub async fn load(
     Ok(client)
 }
 
-async fn from_file(path: &Path, master: &str) -> Result<kube::Config, ClientConfigError> {
-    let failed =
-        |error: &KubeconfigError| ClientConfigError::Kubeconfig { path: path.to_owned(), reason: describe(error) };
+/// Loads the configuration of a client that need not be: the kubeconfig of `flag` if there is one, else the pod's service
+/// account, else none. Outside a pod that is silent; in one, what keeps the service account from being used is logged.
+///
+/// # Errors
+///
+/// Names the flag and file and what failed; never a credential.
+pub async fn load_optional(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::Config>, ClientConfigError> {
+    let mut client = match path {
+        Some(path) => from_file(flag, path, "").await?,
+        None => match kube::Config::incluster() {
+            Ok(client) => client,
+            Err(InClusterError::ReadEnvironmentVariable(_)) => return Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, "--{flag} is not set, and the pod's service account cannot be used");
+                return Ok(None);
+            }
+        },
+    };
+    client.disable_compression = true;
+    Ok(Some(client))
+}
+
+async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube::Config, ClientConfigError> {
+    let failed = |error: &KubeconfigError| ClientConfigError::Kubeconfig {
+        flag,
+        path: path.to_owned(),
+        reason: describe(error),
+    };
     let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
     if let Some(uri) = master_uri(master, "https")? {
         for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {

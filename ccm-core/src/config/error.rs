@@ -87,12 +87,6 @@ pub enum ConfigError {
         /// Those there are.
         known: Vec<&'static str>,
     },
-    /// A webhook that does not exist.
-    #[error("--webhooks: {name:?} is not in the list of known webhooks")]
-    UnknownWebhook {
-        /// As typed, without the dash in front.
-        name: String,
-    },
     /// A feature gate that does not exist, or may not be set this way.
     #[error("--feature-gates={name}={value}: {reason}")]
     FeatureGate {

@@ -16,6 +16,7 @@
 
 mod args;
 pub mod client;
+mod configz;
 pub mod controllers;
 pub(crate) mod duration;
 mod error;
@@ -49,14 +50,12 @@ pub struct Product {
     pub providers: &'static [&'static str],
     /// Controllers it can run.
     pub controllers: Vec<ControllerInfo>,
-    /// Admission webhooks it can serve.
-    pub webhooks: Vec<&'static str>,
     /// The provider's own flags. A name that the framework has already is ignored here.
     pub extra_flags: Vec<Flag>,
 }
 
 impl Product {
-    /// A product with the standard controllers, no webhooks and no flags of its own.
+    /// A product with the standard controllers, and no flags of its own.
     pub fn new(binary: &'static str, version: &'static str, providers: &'static [&'static str]) -> Self {
         Self {
             binary,
@@ -64,7 +63,6 @@ impl Product {
             commit: "unknown",
             providers,
             controllers: controllers::standard(),
-            webhooks: Vec::new(),
             extra_flags: Vec::new(),
         }
     }
@@ -144,6 +142,7 @@ const NOT_IN_A_SHADOW: [&str; 3] = ["leader-elect", "enable-leader-migration", "
 fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
     let mut values = Vec::new();
     let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
+    warnings.extend(validate::tls_warnings(config));
     for flag in flags::all(product) {
         let value = flag.slot.render(config, flag.name);
         let changed = value != flag.default;

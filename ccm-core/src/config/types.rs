@@ -26,7 +26,7 @@ pub struct Config {
     pub leader_election: LeaderElectionConfig,
     /// Leader migration between two controller managers.
     pub leader_migration: LeaderMigrationConfig,
-    /// Profiling.
+    /// Profiling and traces.
     pub debugging: DebuggingConfig,
     /// The cloud-node controller.
     pub node: NodeConfig,
@@ -239,6 +239,8 @@ pub struct DebuggingConfig {
     pub profiling: bool,
     /// Whether those of lock contention are, too.
     pub contention_profiling: bool,
+    /// `--tracing-config-file`: where traces go; read at the start ([`TracesConfig`](crate::telemetry::traces::TracesConfig)).
+    pub tracing_config_file: Option<PathBuf>,
 }
 
 /// The cloud-node controller.

@@ -1,6 +1,7 @@
 //! Checks of values on their own and against each other, after all were read.
 
 mod node_ipam;
+mod tls;
 
 use std::num::{NonZeroU16, NonZeroUsize};
 
@@ -9,6 +10,8 @@ use ipnet::IpNet;
 use super::types::{Config, LeaderElectionConfig, ResourceLock};
 use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
 use crate::telemetry::logging;
+
+pub(super) use self::tls::warnings as tls_warnings;
 
 /// The renew deadline must leave room for one retry with its jitter, as in client-go.
 const JITTER: f64 = 1.2;
@@ -26,7 +29,8 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     check_client(config, &mut errors);
     check_serving(config, &mut errors);
     check_request_headers(config, &mut errors);
-    check_webhooks(product, config, &mut errors);
+    check_webhooks(config, &mut errors);
+    tls::check(config, &mut errors);
     check_logging(config, &mut errors);
     ConfigErrors::check(errors)
 }
@@ -221,6 +225,7 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
         ("requestheader-group-headers", &authentication.requestheader_group_headers),
         ("requestheader-extra-headers-prefix", &authentication.requestheader_extra_headers_prefix),
         ("requestheader-uid-headers", &authentication.requestheader_uid_headers),
+        ("requestheader-allowed-names", &authentication.requestheader_allowed_names),
     ] {
         if values.iter().any(|value| value.trim().is_empty()) {
             errors.push(rejected(flag, &values.join(","), "must not have blank entries"));
@@ -230,14 +235,17 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
     if !uid.is_empty() && !uid.iter().any(|header| header.eq_ignore_ascii_case("X-Remote-Uid")) {
         errors.push(rejected("requestheader-uid-headers", &uid.join(","), "must contain X-Remote-Uid"));
     }
+    for path in &config.authorization.always_allow_paths {
+        if path.strip_suffix('*').unwrap_or(path).contains('*') {
+            errors.push(rejected("authorization-always-allow-paths", path, "may have a * at its end only"));
+        }
+    }
 }
 
-fn check_webhooks(product: &Product, config: &Config, errors: &mut Vec<ConfigError>) {
-    for entry in config.webhook.enabled.iter().filter(|entry| *entry != "*") {
-        let name = entry.strip_prefix('-').unwrap_or(entry);
-        if !product.webhooks.contains(&name) {
-            errors.push(ConfigError::UnknownWebhook { name: name.to_owned() });
-        }
+/// A webhook that the API server would call in vain must not look as if it were served.
+fn check_webhooks(config: &Config, errors: &mut Vec<ConfigError>) {
+    if !config.webhook.enabled.is_empty() {
+        errors.push(rejected("webhooks", &config.webhook.enabled.join(","), "admission webhooks are not supported"));
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
         cache::Cache,
         events::{EventRecorder, WallClock},
     },
+    telemetry::controllers::ControllerMetrics,
 };
 
 /// What every controller is given. Client, events and rate budgets are each controller's own, as upstream.
@@ -34,6 +35,8 @@ pub struct ControllerContext {
     pub events: EventRecorder,
     /// Registry of the process.
     pub metrics: prometheus::Registry,
+    /// What all controllers count alike.
+    pub shared: ControllerMetrics,
     /// Wall clock, for the age of nodes.
     pub clock: WallClock,
 }

@@ -14,9 +14,10 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
+use tracing::Instrument;
 
 use super::{BatchLimits, CloudError, CloudProvider, ErrorKind, NodeQuery, Op, Presence, Throttle};
-use crate::telemetry::metrics::CloudMetrics;
+use crate::telemetry::{controllers::call_span, metrics::CloudMetrics};
 
 /// Longest time that one `describe` may take before it counts as failed. Five times the slowest answer that clouds
 /// document for a full page; a call without a limit could hold its nodes for ever.
@@ -271,7 +272,7 @@ async fn call(
     };
     let started = Instant::now();
     let op = op.clone().with_deadline(started + CALL_TIMEOUT);
-    let outcome = op.run(instances.describe(&op, queries)).await;
+    let outcome = op.run(instances.describe(&op, queries)).instrument(call_span("describe_instances")).await;
     let outcome =
         outcome.map_err(|error| op.uncanceled(error, || format!("no answer about {} instances", queries.len())));
     let outcome = outcome.and_then(|answers| {

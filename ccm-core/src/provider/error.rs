@@ -95,13 +95,14 @@ pub struct CloudError {
     message: Box<str>,
     retry_after: Option<Duration>,
     reason: Option<&'static str>,
+    request_id: Option<Arc<str>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl CloudError {
     /// Makes an error from its kind and a message that says what was attempted on what, without secrets.
     pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> Self {
-        Self { kind, message: message.into(), retry_after: None, reason: None, source: None }
+        Self { kind, message: message.into(), retry_after: None, reason: None, request_id: None, source: None }
     }
 
     /// Makes an error of kind [`ErrorKind::Transient`].
@@ -130,6 +131,13 @@ impl CloudError {
         self
     }
 
+    /// Sets the ID by which the cloud's own logs know the request.
+    #[must_use]
+    pub fn with_request_id(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.request_id = Some(id.into());
+        self
+    }
+
     /// Sets the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -150,6 +158,11 @@ impl CloudError {
     /// Returns the event reason that the provider chose.
     pub fn reason(&self) -> Option<&'static str> {
         self.reason
+    }
+
+    /// Returns the ID by which the cloud's own logs know the request.
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
     }
 
     /// Returns the message and all causes in one line, for events and logs.

@@ -109,8 +109,27 @@
 //!    [`CloudProvider::controllers`], once.
 //! 4. Everything else, concurrently, until the process ends. The capability accessors give the same answer every time.
 //!
-//! Before every request that changes the cloud the provider calls [`Op::may_write`]: leadership may have been lost since
-//! the call began. A call may be dropped at any await point ([`Op::run`] does so at cancellation and deadline), so what
+//! # Changing the cloud
+//!
+//! Every request that changes the cloud goes through [`Op::mutate`], or [`Op::mutate_batch`] where one request makes many
+//! changes. It asks for the right to write immediately before, since leadership may have been lost after the call began,
+//! and leaves one record in the log and one count for each change:
+//!
+//! ```
+//! # use ccm_core::provider::*;
+//! # struct Balancer; struct Answer { balancer: Balancer, request_id: String }
+//! # async fn request(_: &str) -> Result<Answer, CloudError> { Ok(Answer { balancer: Balancer, request_id: "1".into() }) }
+//! # async fn create(op: &Op, name: &str) -> Result<Balancer, CloudError> {
+//! let mutation = Mutation::new("create_load_balancer", name).because("there is none");
+//! op.mutate(mutation, async {
+//!     let answer = request(name).await?;
+//!     Ok(Reply::new(answer.balancer).with_request_id(answer.request_id))
+//! })
+//! .await
+//! # }
+//! ```
+//!
+//! A call may be dropped at any await point ([`Op::run`] does so at cancellation and deadline), so what
 //! it did so far must be found again by the next one.
 //!
 //! # Coming from Go
@@ -161,6 +180,7 @@ mod error;
 mod instances;
 mod inventory;
 mod load_balancer;
+mod mutation;
 mod op;
 mod routes;
 mod throttle;
@@ -180,6 +200,7 @@ pub use load_balancer::{
     BackendSet, Backends, Claim, Depth, Digest, InvalidInput, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport,
     LoadBalancers, PlannedChange, Progress, Remark, SourceRanges,
 };
+pub use mutation::{Mutation, Reply};
 pub use op::{EventKind, ObjectEvents, Op};
 pub use routes::{Route, RouteChange, Routes};
 pub(crate) use throttle::Throttle;
@@ -212,6 +233,12 @@ pub trait CloudProvider: Send + Sync + 'static {
     fn claims_node(&self, node: &NodeView) -> NodeClaim {
         let _ = node;
         NodeClaim::Ours
+    }
+
+    /// Returns the operations of [`Mutation`]s that the provider makes, so that their counters are there before the first of
+    /// each.
+    fn mutations(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Returns the node facts, beyond name and provider ID, that `claims_node`, `describe` and the others read. Caches
@@ -292,7 +319,8 @@ pub struct ProviderContext {
     pub services: Option<Arc<dyn Index<ServiceView>>>,
     /// EndpointSlices; `None` unless a Service takes endpoints as backends.
     pub endpoint_slices: Option<Arc<dyn Index<EndpointSliceView>>>,
-    /// A Kubernetes client with a user agent and a rate budget of its own.
+    /// A Kubernetes client with a user agent and a rate budget of its own (`--kube-api-qps`, `--kube-api-burst`), whose
+    /// requests are counted with the others. It refuses to write once leadership cannot be proved.
     pub client: kube::Client,
 }
 

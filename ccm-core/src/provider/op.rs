@@ -4,7 +4,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{CloudError, ErrorKind};
-use crate::runtime::gate::WriteGate;
+use crate::{runtime::gate::WriteGate, telemetry::metrics::MutationMetrics};
 
 /// One operation that the framework asks of a provider: its identity, its limits, and the right to write.
 ///
@@ -17,6 +17,8 @@ pub struct Op {
     pending_for: Duration,
     gate: WriteGate,
     events: Arc<dyn ObjectEvents>,
+    reason: &'static str,
+    mutations: Option<MutationMetrics>,
 }
 
 impl Op {
@@ -29,7 +31,23 @@ impl Op {
             pending_for: Duration::ZERO,
             gate,
             events: Arc::new(NoEvents),
+            reason: "",
+            mutations: None,
         }
+    }
+
+    /// Says why the controller asks, such as `service created`, for the record of each change ([`mutate`](Self::mutate)).
+    #[must_use]
+    pub fn with_reason(mut self, reason: &'static str) -> Self {
+        self.reason = reason;
+        self
+    }
+
+    /// Counts changes of the cloud.
+    #[must_use]
+    pub fn with_mutations(mut self, metrics: MutationMetrics) -> Self {
+        self.mutations = Some(metrics);
+        self
     }
 
     /// Ends the operation at `deadline`.
@@ -58,6 +76,15 @@ impl Op {
         &self.cluster
     }
 
+    /// Returns why the controller asks; empty when it did not say.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    pub(super) fn mutations(&self) -> Option<&MutationMetrics> {
+        self.mutations.as_ref()
+    }
+
     /// Returns the time left, or `None` without a deadline.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|d| d.saturating_duration_since(Instant::now()))
@@ -70,8 +97,8 @@ impl Op {
         self.pending_for
     }
 
-    /// Checks the right to change anything. A provider's client calls this immediately before *every* request that
-    /// creates, changes or deletes; a request already sent may finish.
+    /// Checks the right to change anything. It has to be asked immediately before *every* request that creates, changes or
+    /// deletes; [`mutate`](Self::mutate) does. A request already sent may finish.
     ///
     /// # Errors
     /// [`ErrorKind::NotLeader`] when leadership cannot be proved any more, [`ErrorKind::Canceled`] when the operation

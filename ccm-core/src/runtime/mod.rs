@@ -9,5 +9,6 @@ pub mod leader_election;
 pub mod manager;
 pub mod queue;
 pub mod reflector;
+pub mod serving;
 pub mod shadow;
 pub mod shutdown;

@@ -7,12 +7,14 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, HashSet, VecDeque},
     hash::Hash,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
+
+use crate::telemetry::queue::{Observed, QueueMetrics, QueueSeries, QueueState};
 
 /// Longest delay of a key; keeps the sum of clock and delay in range whatever a server answers.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
@@ -32,15 +34,17 @@ struct Inner<K> {
 #[derive(Debug)]
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys to be worked on: in `ready`, or put in again while somebody owns them.
-    dirty: HashSet<K>,
-    owned: HashSet<K>,
+    /// Keys to be worked on, with the time from which on: in `ready`, or put in again while somebody owns them.
+    dirty: HashMap<K, Instant>,
+    /// Keys that somebody owns, with the time from which on.
+    owned: HashMap<K, Instant>,
     /// When each delayed key is due; the heap may hold outdated entries for it.
     due: HashMap<K, Instant>,
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     timer_keys: HashMap<u64, K>,
     next_timer: u64,
     failures: HashMap<K, u32>,
+    series: Option<QueueSeries>,
 }
 
 impl<K> Clone for WorkQueue<K> {
@@ -56,19 +60,31 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    /// Makes an empty queue.
+    /// Makes an empty queue that counts nothing.
     pub fn new() -> Self {
         let state = State {
             ready: VecDeque::new(),
-            dirty: HashSet::new(),
-            owned: HashSet::new(),
+            dirty: HashMap::new(),
+            owned: HashMap::new(),
             due: HashMap::new(),
             timers: BinaryHeap::new(),
             timer_keys: HashMap::new(),
             next_timer: 0,
             failures: HashMap::new(),
+            series: None,
         };
         Self { inner: Arc::new(Inner { state: Mutex::new(state), wake: Notify::new() }) }
+    }
+
+    /// Makes an empty queue that `metrics` show under this name.
+    pub fn named(name: &'static str, metrics: &QueueMetrics) -> Self
+    where
+        K: Send + 'static,
+    {
+        let queue = Self::new();
+        let inner: Weak<Inner<K>> = Arc::downgrade(&queue.inner);
+        queue.inner.state.lock().series = Some(metrics.follow(name, inner));
+        queue
     }
 
     /// Puts a key in line. One that is in line already stays where it is; one that somebody owns comes back after
@@ -101,6 +117,9 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Counts a failure of the key and returns how many there were in a row, this one included.
     pub fn failed(&self, key: &K) -> u32 {
         let mut state = self.inner.state.lock();
+        if let Some(series) = &state.series {
+            series.retries.inc();
+        }
         let count = state.failures.entry(key.clone()).or_default();
         *count = count.saturating_add(1);
         *count
@@ -113,7 +132,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 
     /// Returns the keys that somebody owns now.
     pub fn owned(&self) -> Vec<K> {
-        self.inner.state.lock().owned.iter().cloned().collect()
+        self.inner.state.lock().owned.keys().cloned().collect()
     }
 
     /// Forgets the failures and delays of a key.
@@ -157,8 +176,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Gives a key back.
     pub fn done(&self, key: &K) {
         let mut state = self.inner.state.lock();
-        state.owned.remove(key);
-        if state.dirty.contains(key) {
+        let since = state.owned.remove(key);
+        if let (Some(since), Some(series)) = (since, &state.series) {
+            series.working.observe(since.elapsed().as_secs_f64());
+        }
+        if state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
             drop(state);
             self.inner.wake.notify_one();
@@ -179,7 +201,14 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 impl<K: Clone + Eq + Hash> State<K> {
     fn add(&mut self, key: K) {
         self.due.remove(&key);
-        if self.dirty.insert(key.clone()) && !self.owned.contains(&key) {
+        if self.dirty.contains_key(&key) {
+            return;
+        }
+        if let Some(series) = &self.series {
+            series.adds.inc();
+        }
+        self.dirty.insert(key.clone(), Instant::now());
+        if !self.owned.contains_key(&key) {
             self.ready.push_back(key);
         }
     }
@@ -202,8 +231,12 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
-        self.dirty.remove(&key);
-        self.owned.insert(key.clone());
+        let now = Instant::now();
+        let since = self.dirty.remove(&key);
+        if let (Some(since), Some(series)) = (since, &self.series) {
+            series.waiting.observe((now - since).as_secs_f64());
+        }
+        self.owned.insert(key.clone(), now);
         Some(key)
     }
 
@@ -219,6 +252,19 @@ impl<K: Clone + Eq + Hash> State<K> {
             if let (true, Some(key)) = (current, key) {
                 self.add(key);
             }
+        }
+    }
+}
+
+impl<K: Send> Observed for Inner<K> {
+    fn state(&self) -> QueueState {
+        let (state, now) = (self.state.lock(), Instant::now());
+        QueueState {
+            depth: state.dirty.len(),
+            delayed: state.due.len(),
+            oldest: state.dirty.values().map(|since| now - *since).max().unwrap_or_default(),
+            unfinished: state.owned.values().map(|since| now - *since).sum(),
+            longest: state.owned.values().map(|since| now - *since).max().unwrap_or_default(),
         }
     }
 }
@@ -368,6 +414,55 @@ mod tests {
         assert_eq!(queue.failed(&"a"), 1);
         queue.succeeded(&"a");
         assert_eq!(queue.failed(&"a"), 1);
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small whole numbers")]
+    #[tokio::test(start_paused = true)]
+    async fn a_named_queue_is_measured_as_upstream_measures_its_own() {
+        let registry = prometheus::Registry::new();
+        let metrics = QueueMetrics::register(&registry).unwrap();
+        let queue = WorkQueue::named("service", &metrics);
+        let value = |name: &str| {
+            let families = registry.gather();
+            let family = families.iter().find(|family| family.name() == name).expect(name);
+            let metric = &family.get_metric()[0];
+            assert_eq!((metric.get_label()[0].name(), metric.get_label()[0].value()), ("name", "service"));
+            match family.get_field_type() {
+                prometheus::proto::MetricType::COUNTER => metric.get_counter().get_value() as u64,
+                prometheus::proto::MetricType::GAUGE => metric.get_gauge().get_value() as u64,
+                _ => metric.get_histogram().get_sample_sum() as u64,
+            }
+        };
+        let seconds = Duration::from_secs;
+        for name in ["workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "ccm_workqueue_delayed"] {
+            assert_eq!(value(name), 0, "{name} is there from the start");
+        }
+        for key in ["a", "a", "b"] {
+            queue.add(key);
+        }
+        tokio::time::advance(seconds(2)).await;
+        assert_eq!(queue.get().await, "a");
+        queue.add("a");
+        queue.failed(&"b");
+        queue.add_after("c", seconds(60));
+        tokio::time::advance(seconds(3)).await;
+        for (name, expected) in [
+            ("workqueue_depth", 2),
+            ("workqueue_adds_total", 3),
+            ("workqueue_queue_duration_seconds", 2),
+            ("workqueue_unfinished_work_seconds", 3),
+            ("workqueue_longest_running_processor_seconds", 3),
+            ("workqueue_retries_total", 1),
+            ("ccm_workqueue_delayed", 1),
+            ("ccm_workqueue_oldest_seconds", 5),
+        ] {
+            assert_eq!(value(name), expected, "{name}");
+        }
+        queue.done(&"a");
+        assert_eq!(value("workqueue_work_duration_seconds"), 3);
+        assert_eq!(value("workqueue_unfinished_work_seconds"), 0);
+        drop(queue);
+        assert_eq!(value("workqueue_adds_total"), 3, "a queue that is gone breaks no scrape");
     }
 
     #[tokio::test(start_paused = true)]

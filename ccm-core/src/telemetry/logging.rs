@@ -25,12 +25,12 @@ use std::{
 
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
-use tracing::{Dispatch, Metadata};
+use tracing::{Dispatch, Level, Metadata};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::fmt::{MakeWriter, format::JsonFields};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 
-use super::json::JsonLines;
+use super::{json::JsonLines, traces::SpanLayer};
 
 /// Crates whose own messages are one step quieter than this program's.
 const LIBRARIES: &[&str] = &[
@@ -142,17 +142,23 @@ pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> (Dispatch, Verbosity)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    dispatch_with(config, writer, None)
+}
+
+/// Like [`dispatch`], with another receiver of spans beside the log.
+pub fn dispatch_with<W>(config: &LoggingConfig, writer: W, spans: Option<SpanLayer>) -> (Dispatch, Verbosity)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let verbosity = Verbosity(Arc::new(AtomicU32::new(config.verbosity)));
-    let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone() };
+    let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone(), format: config.format };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
-    let registry = tracing_subscriber::registry();
-    let dispatch = match config.format {
-        Format::Text => Dispatch::new(registry.with(layer.with_filter(rules))),
-        Format::Json => {
-            let layer = layer.fmt_fields(JsonFields::new()).event_format(JsonLines::new());
-            Dispatch::new(registry.with(layer.with_filter(rules)))
-        }
+    let log = match config.format {
+        Format::Text => layer.with_filter(rules).boxed(),
+        Format::Json => layer.fmt_fields(JsonFields::new()).event_format(JsonLines::new()).with_filter(rules).boxed(),
     };
+    let layers: Vec<_> = spans.into_iter().chain([log]).collect();
+    let dispatch = Dispatch::new(tracing_subscriber::registry().with(layers));
     (dispatch, verbosity)
 }
 
@@ -160,11 +166,17 @@ where
 struct Rules {
     verbosity: Verbosity,
     modules: Vec<ModuleVerbosity>,
+    format: Format,
 }
 
 impl Rules {
     fn allow(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.level(metadata.module_path().unwrap_or_else(|| metadata.target()))
+        // In text, the work at hand stands in front of each message: for people who look closely.
+        let level = match self.format {
+            Format::Text if metadata.is_span() => Level::DEBUG.max(*metadata.level()),
+            _ => *metadata.level(),
+        };
+        level <= self.level(metadata.module_path().unwrap_or_else(|| metadata.target()))
     }
 
     fn level(&self, module: &str) -> LevelFilter {
@@ -288,7 +300,7 @@ mod tests {
     }
 
     fn rules(verbosity: u32, modules: Vec<ModuleVerbosity>) -> Rules {
-        Rules { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules }
+        Rules { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules, format: Format::Text }
     }
 
     fn logged(config: &LoggingConfig) -> String {
@@ -369,6 +381,22 @@ mod tests {
         let modules = parse_vmodule("tests=6").unwrap();
         let text = logged(&LoggingConfig { modules, ..LoggingConfig::default() });
         assert!(text.contains("a trace"), "{text}");
+    }
+
+    #[test]
+    fn the_work_at_hand_is_shown_in_text_from_verbosity_4_on() {
+        let shown = |verbosity| {
+            let buffer = Buffer::default();
+            let writer = buffer.clone();
+            let config = LoggingConfig { verbosity, ..LoggingConfig::default() };
+            tracing::dispatcher::with_default(&dispatch(&config, move || writer.clone()).0, || {
+                tracing::info_span!("reconcile", object = "n1").in_scope(say);
+            });
+            let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
+            assert!(text.contains("a change"), "{text}");
+            text.contains("reconcile{object=\"n1\"}")
+        };
+        assert_eq!((shown(0), shown(4)), (false, true));
     }
 
     #[test]

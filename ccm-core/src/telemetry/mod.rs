@@ -1,5 +1,11 @@
-//! Metrics and logging.
+//! Metrics, logs and traces.
 
+pub mod controllers;
 pub mod json;
 pub mod logging;
 pub mod metrics;
+pub mod process;
+pub mod queue;
+#[cfg(test)]
+mod reference_tests;
+pub mod traces;

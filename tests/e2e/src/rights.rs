@@ -50,7 +50,8 @@ pub fn grants(manifest: &Value) -> anyhow::Result<Vec<Grant>> {
     if !text(&manifest["kind"]).ends_with("Role") || manifest["rules"].is_null() {
         return Ok(Vec::new());
     }
-    let rules: Vec<Rule> = serde_json::from_value(manifest["rules"].clone()).with_context(|| format!("rules of {role}"))?;
+    let rules: Vec<Rule> =
+        serde_json::from_value(manifest["rules"].clone()).with_context(|| format!("rules of {role}"))?;
     let mut grants = Vec::new();
     for Rule { api_groups, resources, resource_names, verbs } in rules {
         let before = grants.len();

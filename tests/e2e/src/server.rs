@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ccm_testkit::apiserver::{Access, ApiServer, Rule, Serving, User as EmbeddedUser};
-use ccm_testkit::control_plane::{AuditLog, Binaries, Component, ControlPlane, Options, User};
+use ccm_testkit::control_plane::{AuditLog, Binaries, Component, ControlPlane, Identity, Options, User};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
@@ -191,6 +191,28 @@ impl Server {
     fn as_real(&self) -> anyhow::Result<&RwLock<ControlPlane>> {
         match &self.backend {
             Backend::Real(control_plane) => Ok(control_plane),
+            Backend::Embedded(..) => anyhow::bail!("this scenario needs a real control plane"),
+        }
+    }
+
+    /// A client certificate of the cluster, in a group.
+    ///
+    /// # Errors
+    /// It is the embedded server, which has no CA of clients.
+    pub async fn client_identity(&self, name: &str, group: &str) -> anyhow::Result<Identity> {
+        match &self.backend {
+            Backend::Real(control_plane) => Ok(control_plane.read().await.client_identity(name, Some(group))?),
+            Backend::Embedded(..) => anyhow::bail!("this scenario needs a real control plane"),
+        }
+    }
+
+    /// The certificate of the cluster's front proxy.
+    ///
+    /// # Errors
+    /// It is the embedded server, which has none.
+    pub async fn proxy_identity(&self) -> anyhow::Result<Identity> {
+        match &self.backend {
+            Backend::Real(control_plane) => Ok(control_plane.read().await.proxy_identity()?),
             Backend::Embedded(..) => anyhow::bail!("this scenario needs a real control plane"),
         }
     }

@@ -3,6 +3,8 @@
 //! Each subject has a module with `cases()`, one line each in the list below. Most need a real control plane, and most
 //! need it for themselves, because a cloud-controller-manager serves the whole cluster.
 
+#[path = "operations/auth.rs"]
+mod auth;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
@@ -19,7 +21,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> = vec![shadow::cases()];
+    let subjects: Vec<Vec<Case>> = vec![shadow::cases(), auth::cases()];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

@@ -173,9 +173,8 @@ pub(super) static GENERIC: &[Flag] = &[
         Debugging,
         Bool(|c| &mut c.debugging.profiling),
         "true",
-        "Serve profiles under /debug/pprof/.",
-    )
-    .planned(),
+        "Serve /debug/flags/v, which changes the verbosity of logs. There are no profiles: /debug/pprof/ says so.",
+    ),
     Flag::new(
         "contention-profiling",
         Debugging,
@@ -183,7 +182,14 @@ pub(super) static GENERIC: &[Flag] = &[
         "false",
         "Serve profiles of lock contention, too.",
     )
-    .planned(),
+    .without_effect("profiles are Go's"),
+    Flag::new(
+        "tracing-config-file",
+        Debugging,
+        Path(|c| &mut c.debugging.tracing_config_file),
+        "",
+        "File that says where traces go (OTLP over gRPC) and how many, in the format of kube-apiserver; without it there are none.",
+    ),
 ];
 
 /// Comparing instead of working.

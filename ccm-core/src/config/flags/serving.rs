@@ -5,24 +5,31 @@ use super::Group::{Authentication, Authorization, SecureServing, Webhook, Webhoo
 use crate::config::value::Slot::{self, Bool, Certificates, Choice, Duration, Int, Ip, List, Numbers, Path};
 
 const fn secure(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, SecureServing, slot, default, help).planned()
+    Flag::new(name, SecureServing, slot, default, help)
 }
 
 const fn authn(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Authentication, slot, default, help).planned()
+    Flag::new(name, Authentication, slot, default, help)
 }
 
 const fn authz(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Authorization, slot, default, help).planned()
+    Flag::new(name, Authorization, slot, default, help)
 }
 
+const NO_WEBHOOKS: &str = "admission webhooks are not supported";
+
 const fn webhook(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, WebhookServing, slot, default, help).planned()
+    Flag::new(name, WebhookServing, slot, default, help).without_effect(NO_WEBHOOKS)
 }
 
 /// The server of health, metrics and configuration.
 pub(super) static SECURE_SERVING: &[Flag] = &[
-    secure("bind-address", Ip(|c| &mut c.serving.bind_address), "0.0.0.0", "Address to serve HTTPS on."),
+    secure(
+        "bind-address",
+        Ip(|c| &mut c.serving.bind_address),
+        "0.0.0.0",
+        "Address to serve HTTPS on. 0.0.0.0 and :: both stand for every address of both families.",
+    ),
     secure("secure-port", Int(|c| &mut c.raw.secure_port), "10258", "Port to serve HTTPS on; 0 turns the server off."),
     secure(
         "cert-dir",
@@ -41,7 +48,7 @@ pub(super) static SECURE_SERVING: &[Flag] = &[
         "tls-cipher-suites",
         List(|c| &mut c.serving.tls_cipher_suites),
         "",
-        "Cipher suites by IANA name, with commas; none stands for the library's own.",
+        "Cipher suites of TLS 1.2 by IANA name, with commas; none stands for the library's own. Those of TLS 1.3 are always on.",
     ),
     secure(
         "tls-min-version",
@@ -59,7 +66,7 @@ pub(super) static SECURE_SERVING: &[Flag] = &[
         "tls-sni-cert-key",
         Certificates(|c| &mut c.serving.tls_sni_certificates),
         "",
-        "Certificate and key for further server names, as `certificate,key[:names]`. May be repeated.",
+        "Certificate and key for further server names, as `certificate,key[:names]`; without names those in the certificate. May be repeated.",
     ),
     secure("disable-http2-serving", Bool(|c| &mut c.serving.disable_http2), "false", "Serve HTTP/1.1 only."),
     secure(
@@ -78,7 +85,7 @@ pub(super) static SECURE_SERVING: &[Flag] = &[
         "permit-address-sharing",
         Bool(|c| &mut c.serving.permit_address_sharing),
         "false",
-        "Bind an address that is in TIME_WAIT (SO_REUSEADDR).",
+        "Bind an address that is in TIME_WAIT (SO_REUSEADDR). This is always done.",
     ),
 ];
 
@@ -178,9 +185,8 @@ pub(super) static WEBHOOK: &[Flag] = &[
         Webhook,
         List(|c| &mut c.webhook.enabled),
         "",
-        "Webhooks to serve: `*` for all, `name` to add one, `-name` to leave one out.",
-    )
-    .planned(),
+        "Webhooks to serve. There are none, so that any name is an error.",
+    ),
     webhook(
         "webhook-bind-address",
         Ip(|c| &mut c.webhook.serving.bind_address),

@@ -92,6 +92,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("tls-min-version", ""),
     ("tls-private-key-file", ""),
     ("tls-sni-cert-key", ""),
+    ("tracing-config-file", ""),
     ("use-service-account-credentials", "false"),
     ("v", "0"),
     ("version", "false"),
@@ -194,6 +195,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("tls-curve-preferences", "29"),
     ("tls-min-version", "VersionTLS13"),
     ("tls-sni-cert-key", "a,b"),
+    ("tracing-config-file", "/a"),
     ("use-service-account-credentials", "true"),
     ("v", "2"),
     ("version", "v1.2.3"),
@@ -206,7 +208,6 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("webhook-tls-curve-preferences", "29"),
     ("webhook-tls-min-version", "VersionTLS12"),
     ("webhook-tls-sni-cert-key", "a,b"),
-    ("webhooks", "*"),
 ];
 
 /// Flags whose other value only stands together with another flag's; they have tests of their own.
@@ -221,6 +222,7 @@ const IN_COMPANY: &[&str] = &[
     "tls-private-key-file",
     "webhook-tls-cert-file",
     "webhook-tls-private-key-file",
+    "webhooks",
 ];
 
 #[test]
@@ -339,8 +341,15 @@ const REFUSALS: &[(&str, &str)] = &[
     ("--webhook-secure-port=10258", "--webhook-secure-port=10258: must differ from --secure-port=10258"),
     ("--tls-cert-file=/a", "--tls-cert-file=/a: needs --tls-private-key-file, too"),
     ("--requestheader-group-headers=a,,b", "--requestheader-group-headers=a,,b: must not have blank entries"),
+    ("--requestheader-allowed-names=a,", "--requestheader-allowed-names=a,: must not have blank entries"),
+    (
+        "--authorization-always-allow-paths=/healthz,/a*b",
+        "--authorization-always-allow-paths=/a*b: may have a * at its end only",
+    ),
     ("--requestheader-uid-headers=X-Uid", "--requestheader-uid-headers=X-Uid: must contain X-Remote-Uid"),
-    ("--webhooks=a", "--webhooks: \"a\" is not in the list of known webhooks"),
+    ("--webhooks=a,-b", "--webhooks=a,-b: admission webhooks are not supported"),
+    ("--webhooks=*", "--webhooks=*: admission webhooks are not supported"),
+    ("--tls-curve-preferences=29,29", "--tls-curve-preferences=29,29: duplicate curve preference 29"),
     ("--v=-1", "--v=-1: cannot be a negative number"),
     ("--vmodule=node", "--vmodule=node: \"node\" is not of the form pattern=N"),
     ("--vmodule=a=1 --logging-format=json", "--vmodule=a=1: only works with --logging-format=text"),
@@ -388,14 +397,13 @@ fn alpha_logging_flags_pass_with_their_gate() {
 }
 
 #[test]
-fn webhooks_are_selected_by_name_only_if_known() {
-    let mut product = product();
-    product.webhooks = vec!["a", "b"];
-    for list in ["a,b", "a,-b", "-b", "*"] {
-        let args = arguments(&format!("--webhooks={list}"));
-        assert!(matches!(parse(&product, args), Ok(Invocation::Run(_))), "{list}");
-    }
-    assert!(parse(&product, arguments("--webhooks=a,-c")).is_err());
+fn a_cipher_suite_is_known_weak_or_a_mistake() {
+    let config = run("--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA");
+    let weak = "--tls-cipher-suites: TLS_RSA_WITH_AES_128_CBC_SHA left out: weak, and not served by this program";
+    assert_eq!(config.warnings(), [weak]);
+    let wrong = refused("--tls-cipher-suites=TLS_FOO,TLS_AES_128_GCM_SHA256");
+    let begin = "--tls-cipher-suites=TLS_FOO,TLS_AES_128_GCM_SHA256: cipher suite TLS_FOO does not exist; known are";
+    assert!(wrong.len() == 1 && wrong[0].starts_with(begin), "{wrong:?}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Metrics of the cloud-node controller: upstream's two, and one of ours.
 
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry};
 
-use crate::telemetry::metrics::register;
+use crate::telemetry::metrics::{counters, register};
 
 /// Buckets of upstream's two histograms, in seconds.
 const DELAY_BUCKETS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
@@ -47,14 +47,16 @@ impl NodeMetrics {
             "node_controller_initial_node_sync_delay_seconds",
             "Seconds from the creation of a node to the end of its initialisation.",
         )?;
-        let outcomes = IntCounterVec::new(
-            Opts::new("ccm_node_syncs_total", "Work on nodes by kind and outcome."),
-            &["work", "outcome"],
+        let outcomes = counters(
+            registry,
+            "ccm_node_syncs_total",
+            "Work on nodes by kind and outcome.",
+            &[("work", &["initialize", "addresses", "labels"]), ("outcome", &["changed", "unchanged", "failed"])],
         )?;
         Ok(Self {
             taint_removal: register(registry, taint_removal)?,
             initial_sync: register(registry, initial_sync)?,
-            outcomes: register(registry, outcomes)?,
+            outcomes,
         })
     }
 

@@ -5,7 +5,7 @@
 //! not claim are left alone.
 
 mod apply;
-mod metrics;
+pub(crate) mod metrics;
 mod periodic;
 mod plan;
 mod preview;
@@ -22,6 +22,7 @@ use self::{
 };
 use super::{ControllerContext, report::Reports, route::NetworkReady};
 use crate::{
+    config::controllers as names,
     error::chain,
     k8s::NodeView,
     provider::{CloudError, Coalescer, ErrorKind, EventKind, Need, NodeClaim, NodeQuery, Power, Presence},
@@ -31,6 +32,7 @@ use crate::{
         events::ObjectRef,
         queue::{Backoff, WorkQueue},
     },
+    telemetry::controllers::{Outcome as Reconciled, because},
 };
 
 /// Nodes worked on at a time: enough that a thousand that appear together fill the cloud's batches.
@@ -82,7 +84,7 @@ impl NodeController {
     /// When its metrics are registered already.
     pub fn new(cx: ControllerContext, config: NodeControllerConfig, instances: Coalescer) -> prometheus::Result<Self> {
         let metrics = NodeMetrics::register(&cx.metrics)?;
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::named("Nodes", &cx.shared.queues);
         let (sender, provider) = (queue.clone(), cx.provider.clone());
         cx.nodes.on_change(move |change: &Change<NodeView>| match change {
             Change::Added(node) if needs_work(node) && provider.claims_node(node) == NodeClaim::Ours => {
@@ -141,7 +143,7 @@ impl NodeController {
     async fn process(&self, name: Arc<str>) {
         let node = self.cx.nodes.get(&name).filter(|node| self.is_ours(node));
         let result = match &node {
-            Some(node) => self.sync(node).await,
+            Some(node) => self.cx.shared.reconcile(names::CLOUD_NODE, &name, self.observed(node)).await,
             None => Ok(()),
         };
         match result {
@@ -172,6 +174,17 @@ impl NodeController {
 
     fn is_ours(&self, node: &NodeView) -> bool {
         !node.deleting && self.cx.provider.claims_node(node) == NodeClaim::Ours
+    }
+
+    async fn observed(&self, node: &Arc<NodeView>) -> (Reconciled, Result<(), SyncError>) {
+        because(if node.is_uninitialized() { "node is not initialised" } else { "labels differ" });
+        let result = self.sync(node).await;
+        let outcome = match &result {
+            Ok(()) => Reconciled::Done,
+            Err(SyncError::Stopping | SyncError::Race | SyncError::Unknown) => Reconciled::Pending,
+            Err(_) => Reconciled::Failed,
+        };
+        (outcome, result)
     }
 
     async fn sync(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {

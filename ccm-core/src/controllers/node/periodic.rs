@@ -16,6 +16,7 @@ use crate::{
     k8s::NodeView,
     provider::{InstanceMetadata, Need, NodeQuery, Power, Presence},
     runtime::api::ApiError,
+    telemetry::controllers::Write,
 };
 
 /// A snapshot of the provider may be this part of the period old.
@@ -93,6 +94,7 @@ impl NodeController {
             Ok(None) => {
                 self.reports.clear(&node.name);
                 self.metrics.count(Work::Addresses, Outcome::Unchanged);
+                self.cx.shared.saved(Write::NodeAddresses);
             }
             Err(error) => {
                 self.metrics.count(Work::Addresses, Outcome::Failed);
@@ -111,7 +113,9 @@ impl NodeController {
         for label in dropped {
             tracing::debug!(node = %node.name, label = %label.key, why = label.why.as_str(), "label of the cloud not set");
         }
-        if !change.is_empty() {
+        if change.is_empty() {
+            self.cx.shared.saved(Write::NodeLabels);
+        } else {
             let _permit = self.status_writes.acquire().await;
             self.finish(node, Work::Labels, apply::patch_node(&self.cx.api, node, &change).await);
         }

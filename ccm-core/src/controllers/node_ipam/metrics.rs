@@ -47,6 +47,17 @@ impl IpamMetrics {
         })
     }
 
+    /// Shows a cluster CIDR.
+    #[cfg(test)]
+    pub(crate) fn init(&self, cluster: &str) {
+        for family in [&self.allocations, &self.releases] {
+            family.with_label_values(&[cluster]);
+        }
+        self.max.with_label_values(&[cluster]);
+        self.usage.with_label_values(&[cluster]);
+        self.tries.with_label_values(&[cluster]);
+    }
+
     /// Counts what happened to a cluster CIDR and shows how it is now.
     pub(crate) fn changed(&self, set: &CidrSet, changed: &Changed) {
         let cluster = set.cluster().to_string();
@@ -55,8 +66,9 @@ impl IpamMetrics {
         self.releases.with_label_values(label).inc_by(changed.freed);
         self.max.with_label_values(label).set(i64::try_from(set.len()).unwrap_or(i64::MAX));
         self.usage.with_label_values(label).set(set.taken() as f64 / set.len() as f64);
+        let tries = self.tries.with_label_values(label);
         for skipped in &changed.skipped {
-            self.tries.with_label_values(label).observe(*skipped as f64);
+            tries.observe(*skipped as f64);
         }
     }
 }

@@ -7,7 +7,7 @@
 
 mod apply;
 mod cidr_set;
-mod metrics;
+pub(crate) mod metrics;
 mod plan;
 mod pool;
 mod preview;
@@ -31,6 +31,7 @@ use self::{
 pub use self::{cidr_set::InvalidBlocks, plan::PodNetwork};
 use super::{ControllerContext, report::Reports};
 use crate::{
+    config::controllers as names,
     error::chain,
     k8s::NodeView,
     provider::EventKind,
@@ -39,6 +40,7 @@ use crate::{
         cache::Change,
         queue::{Backoff, WorkQueue},
     },
+    telemetry::controllers::{Outcome, because},
 };
 
 /// Nodes worked on at a time, hence writes in flight; upstream's number of workers.
@@ -148,7 +150,7 @@ impl NodeIpamController {
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(&config.networks, &config.services)?),
             metrics: IpamMetrics::register(&cx.metrics)?,
-            queue: WorkQueue::new(),
+            queue: WorkQueue::named("cidrallocator_node", &cx.shared.queues),
             settled: Notify::new(),
         });
         // The metrics show the cluster CIDRs from the start.
@@ -217,7 +219,16 @@ impl NodeIpamController {
             }
             // One that is being deleted gets nothing, but what became of an earlier request is still to be found out.
             Some(node) if !node.deleting || self.is_unanswered(node) => {
-                let result = self.allocate(node).await;
+                let allocation = async {
+                    because(if node.deleting {
+                        "an earlier request is unanswered"
+                    } else {
+                        "node has no pod networks"
+                    });
+                    let result = self.allocate(node).await;
+                    (if result.is_ok() { Outcome::Done } else { Outcome::Failed }, result)
+                };
+                let result = self.cx.shared.reconcile(names::NODE_IPAM, &name, allocation).await;
                 // Free again unless a request may have reached the node.
                 self.shared.with(|ledger| ledger.withdraw(&name, &node.uid));
                 result

@@ -1,10 +1,10 @@
 //! Metrics of the node-lifecycle controller: upstream's two of 1.37, and one of ours.
 
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry, exponential_buckets};
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry, exponential_buckets};
 
 use crate::{
     provider::{CloudError, ErrorKind, Power, Presence},
-    telemetry::metrics::register,
+    telemetry::metrics::{counters, register},
 };
 
 /// Metrics of the node-lifecycle controller.
@@ -38,22 +38,22 @@ impl LifecycleMetrics {
             )
             .buckets(exponential_buckets(0.001, 2.0, 15)?),
         )?;
-        let calls = IntCounterVec::new(
-            Opts::new(
-                "cloud_node_lifecycle_controller_cloud_provider_calls_total",
-                "Questions to the cloud provider, one per node, by operation and result.",
-            ),
-            &["operation", "result"],
+        let calls = counters(
+            registry,
+            "cloud_node_lifecycle_controller_cloud_provider_calls_total",
+            "Questions to the cloud provider, one per node, by operation and result.",
+            &[
+                ("operation", &["instance_exists", "instance_shutdown"]),
+                ("result", &["success", "instance_not_found", "not_implemented", "canceled", "error"]),
+            ],
         )?;
-        let deletions = IntCounterVec::new(
-            Opts::new("ccm_node_deletions_total", "Nodes whose instance looked gone, by what became of them."),
-            &["outcome"],
+        let deletions = counters(
+            registry,
+            "ccm_node_deletions_total",
+            "Nodes whose instance looked gone, by what became of them.",
+            &[("outcome", &["deleted", "refused_by_controls", "withdrawn", "failed"])],
         )?;
-        Ok(Self {
-            pass: register(registry, pass)?,
-            calls: register(registry, calls)?,
-            deletions: register(registry, deletions)?,
-        })
+        Ok(Self { pass: register(registry, pass)?, calls, deletions })
     }
 
     /// Counts the answer about one node as upstream counts its two calls.

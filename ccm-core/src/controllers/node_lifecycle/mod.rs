@@ -4,7 +4,7 @@
 //! What a deletion needs is written in the `plan` module. Errors never delete.
 
 mod apply;
-mod metrics;
+pub(crate) mod metrics;
 mod plan;
 mod preview;
 
@@ -21,10 +21,12 @@ use self::{
 };
 use super::{ControllerContext, report::Reports};
 use crate::{
+    config::controllers as names,
     error::chain,
     k8s::NodeView,
     provider::{CloudError, Coalescer, EventKind, Need, NodeClaim, NodeQuery, Presence},
     runtime::events::ObjectRef,
+    telemetry::controllers::Outcome,
 };
 
 /// Deletions per pass, spread evenly: a mistake that passes every guard is noticed before it is complete, and each
@@ -73,7 +75,8 @@ impl NodeLifecycleController {
         let mut turn = 0;
         while !cancel.is_cancelled() {
             let start = Instant::now();
-            self.pass(&mut tracker, begin, turn, &cancel).await;
+            let pass = async { (Outcome::Done, self.pass(&mut tracker, begin, turn, &cancel).await) };
+            self.cx.shared.reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass).await;
             self.metrics.pass.observe(start.elapsed().as_secs_f64());
             cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
             turn += 1;

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
+use tracing::Instrument;
 
-use super::{CALL_TIMEOUT, RouteController};
-use crate::provider::{CloudError, ErrorKind, Op, RouteChange};
+use super::{CALL_TIMEOUT, RouteController, metrics::Trigger};
+use crate::{
+    provider::{CloudError, ErrorKind, Op, RouteChange},
+    telemetry::controllers::call_span,
+};
 
 /// Changes in one call. Larger batches make the first answers wait for the last.
 const MAX_BATCH: usize = 100;
@@ -24,12 +28,12 @@ pub(super) struct Answer {
 
 impl RouteController {
     /// Makes changes that do not depend on each other. Those in front are sent first.
-    pub(super) async fn apply(&self, changes: Vec<RouteChange>) -> Vec<Answer> {
-        let calls = stream::iter(batches(changes)).map(|batch| self.apply_batch(batch)).buffered(MAX_CALLS);
+    pub(super) async fn apply(&self, trigger: Trigger, changes: Vec<RouteChange>) -> Vec<Answer> {
+        let calls = stream::iter(batches(changes)).map(|batch| self.apply_batch(trigger, batch)).buffered(MAX_CALLS);
         calls.flat_map(stream::iter).collect().await
     }
 
-    async fn apply_batch(&self, batch: Vec<RouteChange>) -> Vec<Answer> {
+    async fn apply_batch(&self, trigger: Trigger, batch: Vec<RouteChange>) -> Vec<Answer> {
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
@@ -40,7 +44,7 @@ impl RouteController {
             }
             throttle.generation()
         };
-        let op = self.op.clone().with_deadline(started + CALL_TIMEOUT);
+        let op = self.op.clone().with_deadline(started + CALL_TIMEOUT).with_reason(trigger.reason());
         let results = self.call_apply(&op, &batch).await;
         let took = started.elapsed();
         let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);
@@ -57,7 +61,8 @@ impl RouteController {
         let Some(routes) = self.cx.provider.routes() else {
             return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes")); batch.len()];
         };
-        let answers = op.run(async { Ok(routes.apply(op, batch).await) }).await.and_then(|answers| {
+        let call = op.run(async { Ok(routes.apply(op, batch).await) }).instrument(call_span("apply_routes"));
+        let answers = call.await.and_then(|answers| {
             if answers.len() == batch.len() {
                 return Ok(answers);
             }

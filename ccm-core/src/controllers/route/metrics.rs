@@ -1,10 +1,10 @@
 //! Metrics of the route controller: upstream's one, and some of ours.
 
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounterVec, IntGauge, Registry};
 
 use crate::{
     provider::{CloudError, RouteChange},
-    telemetry::metrics::register,
+    telemetry::metrics::{counters, outcomes, register},
 };
 
 /// Metrics of the route controller.
@@ -36,6 +36,16 @@ pub(crate) enum Trigger {
     NodeChange,
 }
 
+impl Trigger {
+    /// The reason in words.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Periodic => "comparison is due",
+            Self::NodeChange => "nodes changed",
+        }
+    }
+}
+
 /// How the write of a condition ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionWrite {
@@ -45,24 +55,24 @@ pub(crate) enum ConditionWrite {
 
 impl RouteMetrics {
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            IntCounterVec::new(Opts::new(name, help), labels).and_then(|family| register(registry, family))
-        };
         Ok(Self {
             syncs: counters(
+                registry,
                 "route_controller_route_sync_total",
                 "Comparisons of the routes with the cloud by outcome and trigger.",
-                &["outcome", "trigger"],
+                &[("outcome", &["changed", "noop", "error"]), ("trigger", &["periodic", "node_change"])],
             )?,
             changes: counters(
+                registry,
                 "ccm_route_changes_total",
                 "Changes of single routes by outcome.",
-                &["change", "outcome"],
+                &[("change", &["create", "delete"]), ("outcome", &outcomes())],
             )?,
             conditions: counters(
+                registry,
                 "ccm_route_condition_writes_total",
                 "Requests that write the condition NetworkUnavailable alone, by outcome.",
-                &["outcome"],
+                &[("outcome", &["success", "failed"])],
             )?,
             failing: register(
                 registry,

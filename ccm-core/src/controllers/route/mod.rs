@@ -7,7 +7,7 @@
 mod apply;
 mod conditions;
 mod failures;
-mod metrics;
+pub(crate) mod metrics;
 mod observe;
 mod plan;
 mod preview;
@@ -30,6 +30,7 @@ use self::{
 };
 use super::ControllerContext;
 use crate::{
+    config::controllers as names,
     k8s::NodeView,
     provider::{CloudProvider, NodeClaim, Op, Throttle},
     runtime::{cache::Change, queue::WorkQueue},
@@ -81,7 +82,8 @@ impl RouteController {
         network: NetworkReady,
     ) -> prometheus::Result<Self> {
         let metrics = RouteMetrics::register(&cx.metrics)?;
-        let (signals, conditions) = (Arc::new(Signals::default()), WorkQueue::new());
+        let signals = Arc::new(Signals::default());
+        let conditions = WorkQueue::named("Routes", &cx.shared.queues);
         let watcher =
             Watcher { provider: cx.provider.clone(), network: network.clone(), signals: signals.clone(), conditions };
         let conditions = watcher.conditions.clone();
@@ -106,7 +108,8 @@ impl RouteController {
                 () = cancel.cancelled() => return,
                 () = self.signals.changed() => {}
                 () = tokio::time::sleep_until(at) => {
-                    if self.pass(trigger, &mut state).await == Flow::Stop {
+                    let pass = self.observed(trigger, &mut state);
+                    if self.cx.shared.reconcile(names::NODE_ROUTE, "routes", pass).await == Flow::Stop {
                         break;
                     }
                 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::{CALL_TIMEOUT, RouteController, apply::no_answer};
 use crate::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, NodeClaim, Route},
     runtime::api::ApiError,
+    telemetry::controllers::call_span,
 };
 
 /// All nodes.
@@ -46,7 +48,11 @@ impl RouteController {
         let started = Instant::now();
         let generation = self.throttle.lock().generation();
         let op = self.op.clone().with_deadline(started + CALL_TIMEOUT);
-        let result = op.run(routes.list(&op, nodes)).await.map_err(|error| op.uncanceled(error, no_answer));
+        let result = op
+            .run(routes.list(&op, nodes))
+            .instrument(call_span("list_routes"))
+            .await
+            .map_err(|error| op.uncanceled(error, no_answer));
         let error = result.as_ref().err();
         self.throttle.lock().note(generation, error.filter(|error| error.kind() == ErrorKind::Throttled));
         self.cloud.observe_batch("list_routes", nodes.len(), started.elapsed(), error);

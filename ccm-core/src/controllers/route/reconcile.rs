@@ -25,6 +25,7 @@ use crate::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, EventKind, Route, RouteChange},
     runtime::{events::ObjectRef, queue::Backoff},
+    telemetry::controllers::{Outcome, Write, because},
 };
 
 /// Time between two comparisons without a reason when the gate is on; lengthened by up to a tenth at random.
@@ -91,8 +92,16 @@ impl RouteController {
         self.throttle.lock().until().max(state.list_again)
     }
 
-    /// Compares once.
-    pub(super) async fn pass(&self, trigger: Trigger, state: &mut State) -> Flow {
+    /// Compares once; tells how it ended, too.
+    pub(super) async fn observed(&self, trigger: Trigger, state: &mut State) -> (Outcome, Flow) {
+        because(trigger.reason());
+        let before = state.failed_lists;
+        let flow = self.pass(trigger, state).await;
+        let failed = state.failed_lists > before || state.failures.len() > 0;
+        (if failed { Outcome::Failed } else { Outcome::Done }, flow)
+    }
+
+    async fn pass(&self, trigger: Trigger, state: &mut State) -> Flow {
         let news = self.signals.take();
         for name in news {
             if let Some(node) = self.cx.nodes.get(&name) {
@@ -100,7 +109,7 @@ impl RouteController {
             }
         }
         state.schedule.started(Instant::now(), self.period());
-        let outcome = match self.reconcile(state).await {
+        let outcome = match self.reconcile(trigger, state).await {
             Ok(outcome) => outcome,
             Err(SyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
                 tracing::warn!(error = error.chain(), "cloud provider does not implement routes; none are made");
@@ -129,7 +138,7 @@ impl RouteController {
         }
     }
 
-    async fn reconcile(&self, state: &mut State) -> Result<Sync, SyncError> {
+    async fn reconcile(&self, trigger: Trigger, state: &mut State) -> Result<Sync, SyncError> {
         let routes = self.list_routes(&self.nodes()).await.map_err(SyncError::Routes)?;
         // Looked at after the routes: what was created since they were listed is created again, which does no harm, and what
         // belongs to a node that is new is not deleted.
@@ -150,7 +159,7 @@ impl RouteController {
         }
         state.failures.retain(&plan.needed());
         self.complain(&plan, &mut state.told);
-        let changed = self.carry_out(&plan, state).await;
+        let changed = self.carry_out(&plan, trigger, state).await;
         if let Some(error) = nodes_unread {
             return Err(error);
         }
@@ -179,7 +188,7 @@ impl RouteController {
     }
 
     /// Makes the changes of a plan and decides the conditions. Returns whether anything changed in the cloud.
-    async fn carry_out(&self, plan: &Plan, state: &mut State) -> bool {
+    async fn carry_out(&self, plan: &Plan, trigger: Trigger, state: &mut State) -> bool {
         let deletes = plan.steps.iter().flat_map(|step| step.delete.iter().cloned().map(RouteChange::Delete));
         let creates = |waits: bool| {
             let steps = plan.steps.iter().filter(move |step| step.delete.is_empty() != waits);
@@ -187,10 +196,10 @@ impl RouteController {
         };
         let create = |(node, destination)| RouteChange::Create { node, destination };
         // Deletions in front: they make room where the table is full.
-        let first = self.apply(deletes.chain(creates(false).map(create)).collect()).await;
+        let first = self.apply(trigger, deletes.chain(creates(false).map(create)).collect()).await;
         let not_deleted: HashSet<IpNet> = first.iter().filter_map(undeleted).collect();
         let free = creates(true).filter(|(_, destination)| !not_deleted.contains(destination));
-        let second = self.apply(free.map(create).collect()).await;
+        let second = self.apply(trigger, free.map(create).collect()).await;
         let answers: Vec<Answer> = first.into_iter().chain(second).collect();
         let created = self.record(&answers, state);
         self.decide(plan, &created);
@@ -250,10 +259,10 @@ impl RouteController {
         // A creation that is not in the answers waits for a deletion that failed.
         let outcome = |destination| created.get(&destination).copied().unwrap_or(Created::No);
         for node in &plan.nodes {
-            if let Some(network) = plan::judge(node, outcome)
-                && self.network.decide(&node.node, network)
-            {
-                self.conditions.add(node.node.name.clone());
+            let Some(network) = plan::judge(node, outcome) else { continue };
+            match self.network.decide(&node.node, network) {
+                true => self.conditions.add(node.node.name.clone()),
+                false => self.cx.shared.saved(Write::NodeCondition),
             }
         }
         let known: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();

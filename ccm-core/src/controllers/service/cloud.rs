@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::lanes::Lanes;
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
         CloudError, CloudProvider, Depth, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange,
         Progress, Throttle,
     },
-    telemetry::metrics::CloudMetrics,
+    telemetry::{controllers::call_span, metrics::CloudMetrics},
 };
 
 /// Longest time of one call. Calls do not sleep, so this is many requests to a slow cloud; what hangs longer would hold a
@@ -101,7 +102,8 @@ impl Cloud {
             }
             throttle.generation()
         };
-        let result = op.run(call).await.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
+        let call = op.run(call).instrument(call_span(operation));
+        let result = call.await.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
         let error = result.as_ref().map_or_else(|error| Some(error.clone()), failed);
         self.metrics.observe(operation, started.elapsed(), error.as_ref());
         let throttled = error.as_ref().filter(|error| error.kind() == ErrorKind::Throttled);

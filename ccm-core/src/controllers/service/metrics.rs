@@ -1,8 +1,8 @@
 //! Metrics of the service controller: upstream's four, and ours.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, exponential_buckets};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Registry, exponential_buckets};
 
-use crate::telemetry::metrics::register;
+use crate::telemetry::metrics::{counters, register};
 
 /// Metrics of the service controller.
 #[derive(Clone, Debug)]
@@ -64,9 +64,12 @@ impl ServiceMetrics {
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
         };
-        let outcomes = IntCounterVec::new(
-            Opts::new("ccm_service_syncs_total", "Work on services by kind and outcome."),
-            &["work", "outcome"],
+        let works = [Work::Ensure, Work::UpdateBackends, Work::Compare, Work::Publish, Work::Delete, Work::Refuse];
+        let outcomes = counters(
+            registry,
+            "ccm_service_syncs_total",
+            "Work on services by kind and outcome.",
+            &[("work", &works.map(Work::as_str)), ("outcome", &["done", "pending", "failed"])],
         )?;
         Ok(Self {
             host_updates: counter(
@@ -101,7 +104,7 @@ impl ServiceMetrics {
                 "Seconds from a change of nodes to the update of a load balancer's backends.",
                 &seconds,
             )?,
-            outcomes: register(registry, outcomes)?,
+            outcomes,
         })
     }
 

@@ -9,7 +9,7 @@
 
 mod cloud;
 mod lanes;
-mod metrics;
+pub(crate) mod metrics;
 mod node_set;
 mod nodes;
 mod pace;
@@ -126,7 +126,7 @@ impl ServiceController {
         cloud: CloudMetrics,
     ) -> prometheus::Result<Self> {
         let metrics = ServiceMetrics::register(&cx.metrics)?;
-        let (queue, began) = (WorkQueue::new(), Instant::now());
+        let (queue, began) = (WorkQueue::named("service", &cx.shared.queues), Instant::now());
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
             // Also echoes of our own writes: looking costs nothing where nothing differs.

@@ -172,6 +172,28 @@ pub(crate) enum Step {
     Delete { then: Then, announce: bool },
 }
 
+impl Step {
+    /// Returns why it is done, in words; empty for what does nothing.
+    pub(crate) fn reason(&self, known: &Known) -> &'static str {
+        match self {
+            Self::Forget | Self::LeaveAlone | Self::Rest { .. } => "",
+            Self::Refuse { .. } => "service cannot be served as it is",
+            Self::Ensure { .. } if known.applied.is_some() => "service changed",
+            Self::Ensure { .. } if known.attempted => "load balancer is not finished",
+            Self::Ensure { .. } => "service created",
+            Self::UpdateBackends => match known.takes {
+                Some(Backends::Endpoints) => "endpoints changed",
+                _ => "nodes changed",
+            },
+            Self::Compare { drift: true } => "comparison is due",
+            Self::Compare { drift: false } => "first look",
+            Self::Publish => "somebody changed the service",
+            Self::Delete { then: Then::Release, .. } => "load balancer is not wanted any more",
+            Self::Delete { .. } => "service is gone",
+        }
+    }
+}
+
 /// What follows a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {

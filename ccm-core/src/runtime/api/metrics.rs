@@ -45,6 +45,18 @@ impl ApiMetrics {
         })
     }
 
+    /// Shows the families of this host from the start: every method, answered well or not at all.
+    pub fn init(&self, host: &str) {
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            for code in ["200", "<error>"] {
+                self.requests.with_label_values(&[code, method, host]);
+            }
+            for family in [&self.duration, &self.waiting, &self.request_size, &self.response_size] {
+                family.with_label_values(&[method, host]);
+            }
+        }
+    }
+
     pub(crate) fn waited(&self, method: &str, host: &str, time: Duration) {
         self.waiting.with_label_values(&[method, host]).observe(time.as_secs_f64());
     }

@@ -5,6 +5,7 @@
 //! second patch sent behind its back could overwrite what the first one's caller has seen since.
 
 mod error;
+mod guard;
 mod limiter;
 mod metrics;
 mod nodes;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use error::{ApiError, ApiErrorKind, Cause};
+pub use guard::{Guard, Stopping};
 pub use limiter::RateLimit;
 pub use metrics::ApiMetrics;
 pub use nodes::Subresource;

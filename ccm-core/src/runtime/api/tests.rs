@@ -269,3 +269,122 @@ async fn siblings_have_names_and_rates_of_their_own() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(server.count("[other/v0]"), 1);
 }
+
+/// The client of events, behind a guard of its own, beside a controller's client; what reaches the server, with times.
+struct Guarded {
+    client: kube::Client,
+    seen: Arc<parking_lot::Mutex<Vec<(String, Instant)>>>,
+    registry: prometheus::Registry,
+    metrics: ApiMetrics,
+}
+
+impl Guarded {
+    fn new() -> Self {
+        let seen: Arc<parking_lot::Mutex<Vec<(String, Instant)>>> = Arc::default();
+        let log = seen.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            log.lock().push((format!("{} {}", request.method(), request.uri().path()), Instant::now()));
+            let body =
+                json!({ "metadata": { "name": "a", "namespace": "default", "uid": "u", "resourceVersion": "1" } });
+            let body = http_body_util::Full::new(bytes::Bytes::from(body.to_string()));
+            async move { Ok::<_, std::convert::Infallible>(Response::new(body)) }
+        });
+        let registry = prometheus::Registry::new();
+        let metrics = ApiMetrics::register(&registry).unwrap();
+        Self { client: kube::Client::new(service, "default"), seen, registry, metrics }
+    }
+
+    fn guard(&self, limit: RateLimit, gate: WriteGate, shutdown: &CancellationToken) -> kube::Client {
+        let (metrics, shutdown) = (self.metrics.clone(), shutdown.clone());
+        Guard { limit, gate, metrics, host: "api.test".into(), shutdown }.around(self.client.clone())
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.seen.lock().iter().filter(|(request, _)| request.starts_with(what)).count()
+    }
+}
+
+fn request(method: http::Method) -> Request<Body> {
+    Request::builder().method(method).uri("/api/v1/namespaces/default/configmaps/a").body(Body::empty()).unwrap()
+}
+
+/// W35: upstream's events share the bucket of their controller.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_events_does_not_delay_a_write_of_state() {
+    use crate::{
+        provider::EventKind,
+        runtime::events::{EventMetrics, EventRecorder, ObjectRef, WallClock},
+    };
+    let server = Guarded::new();
+    let stop = CancellationToken::new();
+    let client = server.guard(RateLimit::new(20.0, 30), WriteGate::always_open(), &stop);
+    let metrics = EventMetrics::register(&server.registry).unwrap();
+    let (events, driver) =
+        EventRecorder::new(client, "cloud-node-controller", WriteGate::always_open(), metrics, WallClock::system());
+    let options = ApiClientOptions::new("test/v0", "api.test", server.metrics.clone(), WriteGate::always_open());
+    let controller = ApiClient::new(server.client.clone(), options);
+    let running = tokio::spawn(driver.run(stop.clone()));
+    for node in 0..500 {
+        events.event(
+            &ObjectRef::node(format!("n{node}"), format!("u{node}")),
+            EventKind::Normal,
+            "Synced",
+            "all is well",
+        );
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!((100..=140).contains(&server.count("POST")), "30 at once, then 20 a second: {}", server.count("POST"));
+    let before = Instant::now();
+    controller.patch_node("n1", Subresource::Status, &labels("1")).await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(server.count("POST"), 500);
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guarded_client_keeps_its_rate_and_is_counted() {
+    let server = Guarded::new();
+    let client = server.guard(RateLimit::new(2.0, 3), WriteGate::always_open(), &CancellationToken::new());
+    let start = Instant::now();
+    for _ in 0..7 {
+        client.send(request(http::Method::GET)).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(2), "three at once, then two a second");
+    let families = server.registry.gather();
+    let family = families.iter().find(|family| family.name() == "rest_client_requests_total").unwrap();
+    let counted: f64 = family.get_metric().iter().map(|metric| metric.get_counter().get_value()).sum();
+    assert!((counted - 7.0).abs() < 0.1, "{counted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guarded_client_writes_only_while_leadership_is_proved() {
+    let server = Guarded::new();
+    let (gate, keeper) = WriteGate::closed();
+    let client = server.guard(RateLimit::new(1.0, 1), gate, &CancellationToken::new());
+    client.send(request(http::Method::GET)).await.unwrap();
+    let refused = client.send(request(http::Method::PUT)).await.unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Service(error) if error.is::<crate::runtime::gate::NotLeader>()),
+        "{refused}"
+    );
+    keeper.open_until(Instant::now() + Duration::from_secs(2));
+    client.send(request(http::Method::PUT)).await.unwrap();
+    // It closes while the next two wait for their turn.
+    let (first, second) =
+        tokio::join!(client.send(request(http::Method::PUT)), client.send(request(http::Method::PUT)));
+    assert!(first.is_err() && second.is_err());
+    assert_eq!((server.count("GET"), server.count("PUT")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guarded_request_that_waits_ends_with_the_process() {
+    let server = Guarded::new();
+    let stop = CancellationToken::new();
+    let client = server.guard(RateLimit::new(0.001, 1), WriteGate::always_open(), &stop);
+    client.send(request(http::Method::GET)).await.unwrap();
+    let waiting = client.send(request(http::Method::GET));
+    let (ended, ()) = tokio::join!(waiting, async { stop.cancel() });
+    assert!(matches!(&ended, Err(kube::Error::Service(error)) if error.is::<Stopping>()), "{ended:?}");
+}

@@ -21,7 +21,7 @@ use super::{
     EventMetrics, Outcome,
     correlate::{Correlator, Occurrence, Written},
 };
-use crate::runtime::gate::WriteGate;
+use crate::runtime::gate::{NotLeader, WriteGate};
 
 /// Most attempts to write one event.
 const TRIES: u32 = 12;
@@ -146,6 +146,8 @@ impl EventDriver {
         match timeout(REQUEST_TIMEOUT, call).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(kube::Error::Api(status))) => Err(Error::Api(status)),
+            // It closed while the request waited for its turn.
+            Ok(Err(kube::Error::Service(error))) if error.is::<NotLeader>() => Err(Error::NotLeader),
             Ok(Err(error)) => Err(Error::Transport(error.to_string())),
             Err(_) => Err(Error::Transport("no answer in time".to_owned())),
         }

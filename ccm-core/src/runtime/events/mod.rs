@@ -16,7 +16,7 @@ mod tests;
 use std::sync::Arc;
 
 use kube::Client;
-use prometheus::{IntCounterVec, Opts, Registry};
+use prometheus::{IntCounterVec, Registry};
 use tokio::sync::mpsc;
 
 use self::correlate::Occurrence;
@@ -24,7 +24,7 @@ pub use self::{clock::WallClock, driver::EventDriver};
 use super::gate::WriteGate;
 use crate::{
     provider::{EventKind, ObjectEvents},
-    telemetry::metrics::register,
+    telemetry::metrics::counters,
 };
 
 /// Events that wait to be written; upstream's number.
@@ -89,8 +89,9 @@ impl EventMetrics {
     /// # Errors
     /// When the name is taken.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let opts = Opts::new("ccm_events_total", "Kubernetes events recorded, by what became of them.");
-        Ok(Self(register(registry, IntCounterVec::new(opts, &["outcome"])?)?))
+        let help = "Kubernetes events recorded, by what became of them.";
+        let outcomes = ["created", "counted", "queue_full", "throttled", "not_leader", "failed"];
+        Ok(Self(counters(registry, "ccm_events_total", help, &[("outcome", &outcomes)])?))
     }
 
     fn count(&self, outcome: Outcome) {

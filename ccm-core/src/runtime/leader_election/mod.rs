@@ -164,7 +164,7 @@ impl LeaderElector {
         let candidate = Candidate::new(config.identity.clone(), timing);
         let health = LeaseHealth::new(timing.lease_duration);
         let (gate, keeper) = WriteGate::closed();
-        metrics.leading(&config.name, false);
+        metrics.init(&config.name);
         let trouble = Trouble::default();
         Ok(Self {
             config,

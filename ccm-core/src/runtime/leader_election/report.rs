@@ -34,6 +34,12 @@ impl LeaderElectionMetrics {
         Ok(Self { master_status: register(registry, master_status)?, slowpath: register(registry, slowpath)? })
     }
 
+    /// Shows both families of a lease that is not held yet.
+    pub(crate) fn init(&self, name: &str) {
+        self.leading(name, false);
+        self.slowpath.with_label_values(&[name]);
+    }
+
     pub(super) fn leading(&self, name: &str, leading: bool) {
         self.master_status.with_label_values(&[name]).set(leading.into());
     }

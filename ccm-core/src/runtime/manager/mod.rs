@@ -3,42 +3,48 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod health;
 mod ipam;
 mod nodes;
 mod route;
 mod services;
 mod shadow;
+mod telemetry;
+#[cfg(test)]
+pub(crate) use telemetry::register_own;
 mod wiring;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use axum::Router;
+use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::client::Body;
 use parking_lot::Mutex;
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::wiring::{Wiring, Work, done};
+use self::{
+    telemetry::Telemetry,
+    wiring::{Wiring, Work, done},
+};
 use super::{
-    events::{EventDriver, EventMetrics, EventRecorder, WallClock},
+    events::{EventDriver, EventRecorder, WallClock},
     gate::WriteGate,
+    health::Health,
     leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
     reflector::FirstSyncTimedOut,
+    serving::auth::AuthError,
     shadow::{self as shadow_mode, Board, Output, Verdict, read_only, stdout},
     shutdown::{self, Signal, SignalSource, TaskError, Tasks},
 };
 use crate::{
-    config::{
-        self, Config, Product, client::ClientConfigError, controllers as names,
-        feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
-    },
+    config::{self, Config, Product, client::ClientConfigError, feature_gates::ADDITIONAL_LABELS_RECONCILIATION},
     controllers::node_ipam::NodeIpamError,
     error::chain,
     k8s::{NodeFields, well_known as wk},
     provider::{CloudError, CloudProvider, ProviderContext},
-    telemetry::metrics::register,
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -64,10 +70,13 @@ pub struct Manager {
     clients: ClientFactory,
     host: String,
     registry: Registry,
+    health: Health,
     clock: WallClock,
     /// What a shadow found.
     board: Arc<Mutex<Board>>,
     output: Output,
+    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
+    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
 }
 
 /// How a manager ended without an error.
@@ -99,6 +108,9 @@ pub enum ManagerError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Callers of the HTTPS server could not be recognised.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The election's settings contradict each other.
     #[error(transparent)]
     Election(#[from] InvalidElection),
@@ -179,7 +191,19 @@ impl Manager {
         // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
         let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
         let board = Arc::new(Mutex::new(Board::new(config.shadow.settle)));
-        Self { product, config, provider, clients, host: host.into(), registry, clock, board, output: stdout() }
+        Self {
+            product,
+            config,
+            provider,
+            clients,
+            host: host.into(),
+            registry,
+            health: Health::default(),
+            clock,
+            board,
+            output: stdout(),
+            prelude: Mutex::default(),
+        }
     }
 
     /// Replaces the wall clock, for tests.
@@ -206,8 +230,23 @@ impl Manager {
         self.registry.clone()
     }
 
+    /// Returns the health checks of the process, to which the manager adds its own while it runs.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    /// Has this done when the API server was reached, before the election. If it fails the manager does not go on.
+    #[must_use]
+    pub fn after_first_contact(
+        mut self,
+        prelude: impl Future<Output = Result<(), AuthError>> + Send + 'static,
+    ) -> Self {
+        *self.prelude.get_mut() = Some(prelude.boxed());
+        self
+    }
+
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
-    pub async fn run(self, stop: CancellationToken) -> Result<Exit, ManagerError> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<Exit, ManagerError> {
         if !self.provider.has_cluster_id() {
             if !self.config.generic.allow_untagged_cloud {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
@@ -218,19 +257,26 @@ impl Manager {
             Some(reachable) => reachable?,
             None => return Ok(self.stopped()),
         }
-        let event_metrics = EventMetrics::register(&self.registry)?;
+        if let Some(prelude) = self.prelude.get_mut().take() {
+            match stop.run_until_cancelled(prelude).await {
+                Some(done) => done?,
+                None => return Ok(self.stopped()),
+            }
+        }
+        let telemetry = Telemetry::register(&self)?;
         if self.config.shadow.is_on() {
-            return Box::pin(self.shadow(stop, &event_metrics)).await;
+            return Box::pin(self.shadow(stop, &telemetry)).await;
         }
         if self.config.leader_election.enabled {
-            return Box::pin(self.elect_and_lead(&stop, &event_metrics)).await;
+            return Box::pin(self.elect_and_lead(&stop, &telemetry)).await;
         }
-        self.lead(stop, WriteGate::always_open(), &event_metrics).await?;
+        self.lead(stop, WriteGate::always_open(), &telemetry).await?;
         Ok(Exit::Stopped)
     }
 
-    async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
+    async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &Telemetry) -> Result<Exit, ManagerError> {
         let (elector, events) = self.elector(metrics)?;
+        let _alive = health::leader_election(&self.health, elector.health());
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
         background.spawn("leader-election-events", done(events.run(stop_events.clone())));
@@ -252,7 +298,7 @@ impl Manager {
         leading: Leading,
         gate: WriteGate,
         stop: &CancellationToken,
-        metrics: &EventMetrics,
+        metrics: &Telemetry,
     ) -> Result<Exit, ManagerError> {
         let (work, end) = (stop.child_token(), CancellationToken::new());
         let keep = async {
@@ -276,7 +322,7 @@ impl Manager {
     }
 
     /// Runs caches, controllers and the provider until `stop`, or until one of them ends.
-    async fn lead(&self, stop: CancellationToken, gate: WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
+    async fn lead(&self, stop: CancellationToken, gate: WriteGate, metrics: &Telemetry) -> Result<(), ManagerError> {
         let mut tasks = Tasks::new(stop.clone());
         match stop.run_until_cancelled(self.start(&mut tasks, &gate, metrics)).await {
             Some(started) => started?,
@@ -291,7 +337,7 @@ impl Manager {
         }
     }
 
-    fn elector(&self, metrics: &EventMetrics) -> Result<(LeaderElector, EventDriver), ManagerError> {
+    fn elector(&self, metrics: &Telemetry) -> Result<(LeaderElector, EventDriver), ManagerError> {
         let flags = &self.config.leader_election;
         let config = leader_election::LeaderElectionConfig {
             namespace: flags.resource_namespace.clone(),
@@ -302,30 +348,28 @@ impl Manager {
             retry_period: flags.retry_period,
         };
         let (events, driver) = EventRecorder::new(
-            (self.clients)("events"),
+            metrics.election_client(self, "events"),
             wk::COMPONENT_MANAGER,
             WriteGate::always_open(),
-            metrics.clone(),
+            metrics.events.clone(),
             self.clock.clone(),
         );
-        let client = (self.clients)("leader-election");
+        let client = metrics.election_client(self, "leader-election");
         let metrics = LeaderElectionMetrics::register(&self.registry)?;
         Ok((LeaderElector::new(client, config, metrics, events, self.clock.clone())?, driver))
     }
 
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change.
-    async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &EventMetrics) -> Result<(), ManagerError> {
-        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop(), Work::Lead)?;
+    async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &Telemetry) -> Result<(), ManagerError> {
+        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop(), Work::Lead);
         wiring.add_all()?;
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.start_provider(tasks, context).await?;
-        let running = running_controllers(&self.registry)?;
+        metrics.leads();
         for (name, controller) in controllers {
-            if let Some(label) = metric_name(name) {
-                running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
-            }
+            metrics.runs(name);
             tasks.spawn(name, controller);
         }
         Ok(())
@@ -371,18 +415,6 @@ impl Manager {
             tokio::time::sleep(API_SERVER_PAUSE).await;
         }
     }
-}
-
-/// Registers upstream's gauge of the controllers that run.
-fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
-    let help = "Indicates where instances of a controller are currently running.";
-    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
-    register(registry, gauge)
-}
-
-/// Returns the name of a controller in upstream's gauge: its alias.
-fn metric_name(name: &str) -> Option<&'static str> {
-    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
 }
 
 /// The manager is asked to stop by a token; signals are the process's business.

@@ -5,10 +5,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DRAIN_LIMIT, Exit, Manager, ManagerError, NoSignals,
+    telemetry::Telemetry,
     wiring::{Wiring, Work},
 };
 use crate::runtime::{
-    events::EventMetrics,
     gate::WriteGate,
     shadow::{Shadow, Verdict},
     shutdown::{self, TaskError, Tasks},
@@ -17,7 +17,7 @@ use crate::runtime::{
 impl Manager {
     /// Compares what is with what the controllers would make of it, until `stop`; or once, if that was asked for. Takes
     /// no lease.
-    pub(super) async fn shadow(&self, stop: CancellationToken, metrics: &EventMetrics) -> Result<Exit, ManagerError> {
+    pub(super) async fn shadow(&self, stop: CancellationToken, metrics: &Telemetry) -> Result<Exit, ManagerError> {
         let mut tasks = Tasks::new(stop.child_token());
         let mut shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics)).await {
             Some(shadow) => shadow?,
@@ -48,9 +48,9 @@ impl Manager {
         if self.config.shadow.once { Exit::Compared(Verdict::Incomplete) } else { Exit::Stopped }
     }
 
-    async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &EventMetrics) -> Result<Shadow, ManagerError> {
+    async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &Telemetry) -> Result<Shadow, ManagerError> {
         let (gate, settle) = (WriteGate::shut(), self.config.shadow.settle);
-        let mut wiring = Wiring::new(self, &gate, metrics, tasks.stop(), Work::Preview { settle })?;
+        let mut wiring = Wiring::new(self, &gate, metrics, tasks.stop(), Work::Preview { settle });
         wiring.add_all()?;
         let Wiring { controllers, previews, caches, context, .. } = wiring;
         caches.start(tasks).await?;

@@ -9,10 +9,9 @@ use futures::{
     future::{BoxFuture, Either},
     stream::FuturesUnordered,
 };
-use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
-use super::{Manager, ManagerError};
+use super::{Manager, ManagerError, telemetry::Telemetry};
 use crate::{
     config,
     controllers::{
@@ -22,9 +21,9 @@ use crate::{
     k8s::{NodeView, well_known as wk},
     provider::{Op, ProviderContext},
     runtime::{
-        api::{ApiClient, ApiClientOptions, ApiMetrics},
+        api::{ApiClient, ApiClientOptions},
         cache::Cache,
-        events::{EventMetrics, EventRecorder},
+        events::EventRecorder,
         gate::WriteGate,
         reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
         shadow::Preview,
@@ -90,8 +89,7 @@ pub(super) struct Wiring<'a> {
     pub(super) manager: &'a Manager,
     pub(super) stop: &'a CancellationToken,
     gate: &'a WriteGate,
-    api_metrics: ApiMetrics,
-    event_metrics: &'a EventMetrics,
+    telemetry: &'a Telemetry,
     /// Provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
     /// Nodes.
@@ -111,42 +109,41 @@ impl<'a> Wiring<'a> {
     pub(super) fn new(
         manager: &'a Manager,
         gate: &'a WriteGate,
-        event_metrics: &'a EventMetrics,
+        telemetry: &'a Telemetry,
         stop: &'a CancellationToken,
         work: Work,
-    ) -> Result<Self, ManagerError> {
-        let registry: &Registry = &manager.registry;
+    ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
-            metrics: registry.clone(),
+            metrics: manager.registry.clone(),
             gate: gate.clone(),
             nodes: Arc::new(nodes.clone()),
             services: None,
             endpoint_slices: None,
-            client: (manager.clients)(wk::COMPONENT_MANAGER),
+            client: telemetry.client(manager, wk::COMPONENT_MANAGER, gate, stop),
         };
         let mut wiring = Self {
             manager,
             stop,
             gate,
-            api_metrics: ApiMetrics::register(registry)?,
-            event_metrics,
-            cloud_metrics: CloudMetrics::register(registry)?,
+            telemetry,
+            cloud_metrics: telemetry.cloud.clone(),
             nodes: nodes.clone(),
-            caches: Caches { metrics: CacheMetrics::register(registry)?, filling: Vec::new() },
+            caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
             previews: Vec::new(),
             work,
             context,
         };
         wiring.watch("node-cache", &nodes);
-        Ok(wiring)
+        wiring
     }
 
     /// Has a cache filled and kept.
     pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+        self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers");
         let reflector = Reflector::new(client, cache.clone(), ReflectorOptions::default(), self.caches.metrics.clone());
         let (stop, cache) = (self.stop.clone(), cache.clone());
@@ -178,6 +175,7 @@ impl<'a> Wiring<'a> {
     /// Makes the operation from which a controller derives those of its provider calls.
     pub(super) fn op(&self) -> Op {
         Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gate.clone())
+            .with_mutations(self.telemetry.mutations.clone())
     }
 
     /// Makes an API client with a rate budget of its own.
@@ -190,7 +188,7 @@ impl<'a> Wiring<'a> {
             ..ApiClientOptions::new(
                 config::client::user_agent(product, name),
                 &**host,
-                self.api_metrics.clone(),
+                self.telemetry.api.clone(),
                 self.gate.clone(),
             )
         };
@@ -199,12 +197,13 @@ impl<'a> Wiring<'a> {
 
     /// Makes what a controller is given: its events are those of `component`, its requests those of `client`.
     pub(super) fn controller_context(&mut self, component: &'static str, client: &str) -> ControllerContext {
-        let Manager { clients, clock, provider, registry, .. } = self.manager;
+        let Manager { clock, provider, registry, .. } = self.manager;
+        // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            clients("events"),
+            self.telemetry.client(self.manager, "events", self.gate, &CancellationToken::new()),
             component,
             self.gate.clone(),
-            self.event_metrics.clone(),
+            self.telemetry.events.clone(),
             clock.clone(),
         );
         self.controllers.push(("events", done(driver.run(self.stop.clone()))));
@@ -215,6 +214,7 @@ impl<'a> Wiring<'a> {
             api: self.api_client(client),
             events,
             metrics: registry.clone(),
+            shared: self.telemetry.controllers.clone(),
             clock: clock.clone(),
         }
     }

@@ -44,6 +44,15 @@ impl CacheMetrics {
         })
     }
 
+    /// Shows the counters of a resource from the start.
+    pub(crate) fn init(&self, resource: &'static str) {
+        self.objects.with_label_values(&[resource]);
+        for family in [&self.relists, &self.restarts, &self.unreadable] {
+            family.with_label_values(&[resource]);
+        }
+        self.age.last.lock().insert(resource, Instant::now());
+    }
+
     pub(crate) fn relisted(&self, resource: &'static str) {
         self.relists.with_label_values(&[resource]).inc();
     }

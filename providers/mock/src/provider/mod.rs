@@ -10,9 +10,7 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, well_known as wk},
-    provider::{
-        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeClaim, Op, ProviderContext, Routes,
-    },
+    provider::{CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeClaim, ProviderContext, Routes},
 };
 
 use crate::{
@@ -106,11 +104,6 @@ impl MockProvider {
     pub fn region(&self) -> &str {
         &self.region
     }
-
-    /// Fails unless the operation may start a request that changes something.
-    fn check_write(op: &Op) -> Result<(), CloudError> {
-        op.may_write()
-    }
 }
 
 impl std::fmt::Debug for MockProvider {
@@ -138,6 +131,17 @@ impl CloudProvider for MockProvider {
             }
         };
         if ours { NodeClaim::Ours } else { NodeClaim::Foreign }
+    }
+
+    fn mutations(&self) -> &'static [&'static str] {
+        &[
+            load_balancer::CREATE,
+            load_balancer::MODIFY,
+            load_balancer::UPDATE,
+            load_balancer::DELETE,
+            routes::CREATE,
+            routes::DELETE,
+        ]
     }
 
     /// The labels that node selectors may name.

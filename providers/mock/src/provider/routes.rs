@@ -3,11 +3,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeAddress, NodeView},
-    provider::{CloudError, ErrorKind, Op, Route, RouteChange, Routes},
+    provider::{CloudError, ErrorKind, Mutation, Op, Reply, Route, RouteChange, Routes},
 };
 
 use super::MockProvider;
 use crate::cloud::{self, OwnedRoute, RouteBatch, RouteEdit};
+
+/// Changes of a route.
+pub(super) const CREATE: &str = "create_route";
+pub(super) const DELETE: &str = "delete_route";
 
 #[async_trait]
 impl Routes for MockProvider {
@@ -29,23 +33,23 @@ impl Routes for MockProvider {
 impl MockProvider {
     /// Sends edits in one call. Deleting what is not there is a success.
     pub(super) async fn apply_edits(&self, op: &Op, edits: Vec<RouteEdit>) -> Vec<Result<(), CloudError>> {
-        let count = edits.len();
         let deletes: Vec<bool> = edits.iter().map(|edit| matches!(edit, RouteEdit::Delete(_))).collect();
+        let mutations = edits.iter().map(mutation).collect();
         let batch = RouteBatch { cluster: op.cluster_name().to_owned(), edits };
-        let applied = async {
-            Self::check_write(op)?;
-            let answers = op.run(self.api.apply_routes(&batch)).await?;
-            match answers.len() == count {
-                true => Ok(answers),
-                false => Err(CloudError::transient(format!("the mock cloud answered {} of {count}", answers.len()))),
-            }
-        };
-        let answers = applied.await.unwrap_or_else(|error| vec![Err(error); count]);
+        let request = async { self.api.apply_routes(&batch).await.map(Reply::new) };
+        let answers = op.mutate_batch(mutations, request).await;
         let forgive = |(answer, delete): (Result<(), CloudError>, bool)| match answer {
             Err(error) if delete && error.kind() == ErrorKind::NotFound => Ok(()),
             answer => answer,
         };
         answers.into_iter().zip(deletes).map(forgive).collect()
+    }
+}
+
+fn mutation(edit: &RouteEdit) -> Mutation {
+    match edit {
+        RouteEdit::Create { node, destination, .. } => Mutation::new(CREATE, format!("{destination} to {node}")),
+        RouteEdit::Delete(route) => Mutation::new(DELETE, &*route.name),
     }
 }
 

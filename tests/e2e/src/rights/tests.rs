@@ -46,7 +46,8 @@ fn a_role_is_taken_apart() {
 #[test]
 fn only_what_all_grant_is_common() {
     let one = role("one", json!([rule("nodes", &["*"]), rule("services", &["list", "watch"])]));
-    let two = role("two", json!([rule("nodes", &["get", "list"]), rule("services", &["list"]), rule("pods", &["get"])]));
+    let two =
+        role("two", json!([rule("nodes", &["get", "list"]), rule("services", &["list"]), rule("pods", &["get"])]));
     let mut named = rule("nodes", &["list"]);
     named["resourceNames"] = json!(["a"]);
     assert_eq!(shown(&common(&[one.clone(), two])), ["one: get nodes", "one: list nodes", "one: list services"]);
@@ -70,6 +71,9 @@ fn what_is_forbidden_and_what_is_not_needed_is_wrong() {
 
     let exception = |grant| [Exception { grant, reason: "of a test" }];
     assert!(judge(&grants, &[list.clone()], &exception("r: patch nodes")).is_ok());
-    assert_eq!(told(&[list.clone(), patch.clone()], &exception("r: patch nodes")), "used, hence no exception: r: patch nodes");
+    assert_eq!(
+        told(&[list.clone(), patch.clone()], &exception("r: patch nodes")),
+        "used, hence no exception: r: patch nodes"
+    );
     assert_eq!(told(&[list, patch], &exception("r: get nodes")), "an exception that nothing grants: r: get nodes");
 }

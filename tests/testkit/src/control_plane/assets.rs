@@ -6,7 +6,47 @@ use std::path::PathBuf;
 
 const ETCD_MODULE: &str = include_str!("../../../control-plane/etcd/go.mod");
 const KUBERNETES_MODULE: &str = include_str!("../../../control-plane/kubernetes/go.mod");
+const OLDER_KUBERNETES_MODULE: &str = include_str!("../../../control-plane/kubernetes-older/go.mod");
 const HELM_MODULE: &str = include_str!("../../../control-plane/helm/go.mod");
+
+/// Chooses another release of Kubernetes than the one that every run uses: `older`, the minor version before.
+const RELEASE_VARIABLE: &str = "CCM_KUBERNETES";
+
+/// A release of Kubernetes that suites run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// That of every run.
+    Current,
+    /// The minor version before, for the long run.
+    Older,
+}
+
+impl Release {
+    /// The one that the environment chooses.
+    pub(crate) fn chosen() -> Self {
+        Self::of(std::env::var(RELEASE_VARIABLE).ok().as_deref())
+    }
+
+    fn of(choice: Option<&str>) -> Self {
+        if choice == Some("older") { Self::Older } else { Self::Current }
+    }
+
+    /// Folder of its module below `tests/control-plane`.
+    #[allow(dead_code, reason = "xtask builds from it; the testkit, which shares this file, does not")]
+    pub(crate) fn module(self) -> &'static str {
+        match self {
+            Self::Current => "kubernetes",
+            Self::Older => "kubernetes-older",
+        }
+    }
+
+    fn go_mod(self) -> &'static str {
+        match self {
+            Self::Current => KUBERNETES_MODULE,
+            Self::Older => OLDER_KUBERNETES_MODULE,
+        }
+    }
+}
 
 /// Versions of the control plane's parts, without the leading `v`. Written once, in the `go.mod` files of
 /// `tests/control-plane`.
@@ -21,11 +61,15 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// The versions pinned in this checkout.
+    /// The versions pinned in this checkout, of the release of Kubernetes that the environment chooses.
     pub(crate) fn pinned() -> Self {
+        Self::of(Release::chosen())
+    }
+
+    fn of(release: Release) -> Self {
         Self {
             etcd: required_version(ETCD_MODULE, "go.etcd.io/etcd/server/v3"),
-            kubernetes: required_version(KUBERNETES_MODULE, "k8s.io/kubernetes"),
+            kubernetes: required_version(release.go_mod(), "k8s.io/kubernetes"),
             helm: required_version(HELM_MODULE, "helm.sh/helm/v4"),
         }
     }
@@ -81,11 +125,21 @@ mod tests {
 
     #[test]
     fn every_pinned_version_is_found() {
-        let versions = Versions::pinned();
-        for version in [&versions.etcd, &versions.kubernetes, &versions.helm] {
-            assert_eq!(version.split('.').count(), 3, "{versions:?}");
+        for release in [Release::Current, Release::Older] {
+            let versions = Versions::of(release);
+            for version in [&versions.etcd, &versions.kubernetes, &versions.helm] {
+                assert_eq!(version.split('.').count(), 3, "{versions:?}");
+            }
+            assert_eq!(versions.key().matches('.').count(), 6);
         }
-        assert_eq!(versions.key().matches('.').count(), 6);
+    }
+
+    #[test]
+    fn the_older_release_is_the_minor_version_before() {
+        let minor =
+            |choice| Versions::of(Release::of(choice)).kubernetes.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+        assert_eq!(minor(Some("older")) + 1, minor(None));
+        assert_eq!(minor(Some("1.35")), minor(None), "a word that chooses nothing");
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::supervised::CommandLine;
 /// Service addresses: the range most installers use.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
+/// Common name of the only front proxy that may name users; the one that kubeadm uses.
+pub(super) const PROXY_NAME: &str = "front-proxy-client";
+
 /// Loopback ports of one attempt to start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
@@ -98,6 +101,13 @@ impl Plan<'_> {
             .flag("tls-private-key-file", &self.pki.key)
             .flag("cert-dir", self.directory.join("certificates"))
             .flag("token-auth-file", token_file)
+            // What the API server tells other servers of the cluster in a ConfigMap: how to recognise clients.
+            .flag("client-ca-file", &self.pki.ca)
+            .flag("requestheader-client-ca-file", &self.pki.proxy_ca)
+            .flag("requestheader-allowed-names", PROXY_NAME)
+            .flag("requestheader-username-headers", "X-Remote-User")
+            .flag("requestheader-group-headers", "X-Remote-Group")
+            .flag("requestheader-extra-headers-prefix", "X-Remote-Extra-")
             .flag("authorization-mode", "Node,RBAC")
             .flag("service-account-issuer", "https://kubernetes.default.svc.cluster.local")
             .flag("service-account-key-file", &self.pki.service_account_public_key)

@@ -38,7 +38,7 @@ use tokio::process::Child;
 pub use access::{Token, User};
 pub use audit::{AuditEvent, AuditKey, AuditLog};
 pub use binaries::{Binaries, Missing};
-pub use pki::PkiError;
+pub use pki::{Identity, PkiError};
 pub use usage::{Usage, usage};
 
 use access::Endpoint;
@@ -197,6 +197,7 @@ pub struct ControlPlane {
     controller_manager: Endpoint,
     admin: User,
     users: Vec<User>,
+    authorities: pki::Authorities,
     audit_log: Option<PathBuf>,
     start_timeout: Duration,
     /// How each program is started, also again.
@@ -280,6 +281,16 @@ impl ControlPlane {
     /// Writes a kubeconfig with the rights of the token's user, readable by its owner only.
     pub fn write_kubeconfig(&self, path: &Path, token: &Token) -> io::Result<()> {
         write_kubeconfig(&self.endpoint, path, token)
+    }
+
+    /// A client certificate of the cluster: the user's name, and perhaps a group.
+    pub fn client_identity(&self, name: &str, group: Option<&str>) -> Result<Identity, PkiError> {
+        self.authorities.client(name, group)
+    }
+
+    /// The certificate of the front proxy that may name users in headers `X-Remote-User` and so on.
+    pub fn proxy_identity(&self) -> Result<Identity, PkiError> {
+        self.authorities.proxy(components::PROXY_NAME)
     }
 
     /// A token of a service account, which must exist; valid for an hour.

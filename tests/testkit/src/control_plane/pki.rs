@@ -1,8 +1,10 @@
 //! Certificates and keys of one control plane, made anew for each.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -24,6 +26,73 @@ pub(super) struct Pki {
     pub(super) service_account_key: PathBuf,
     /// File with the public half of it.
     pub(super) service_account_public_key: PathBuf,
+    /// File with the CA of front proxies.
+    pub(super) proxy_ca: PathBuf,
+    /// Who signs certificates.
+    pub(super) authorities: Authorities,
+}
+
+/// The two CAs whose client certificates the API server believes: of clients, and of proxies that name the user in headers.
+#[derive(Clone)]
+pub(super) struct Authorities {
+    clients: Arc<CertifiedIssuer<'static, KeyPair>>,
+    proxies: Arc<CertifiedIssuer<'static, KeyPair>>,
+}
+
+/// A client certificate with its key, both as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authorities")
+    }
+}
+
+impl Authorities {
+    fn create() -> Result<Self, PkiError> {
+        Ok(Self { clients: Arc::new(authority("ccm-test-ca")?), proxies: Arc::new(authority("ccm-test-proxy-ca")?) })
+    }
+
+    /// A client's certificate: the user's name, and perhaps a group.
+    pub(super) fn client(&self, name: &str, group: Option<&str>) -> Result<Identity, PkiError> {
+        identity(&self.clients, name, group)
+    }
+
+    /// A front proxy's certificate.
+    pub(super) fn proxy(&self, name: &str) -> Result<Identity, PkiError> {
+        identity(&self.proxies, name, None)
+    }
+}
+
+fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, PkiError> {
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    ca.distinguished_name.push(DnType::CommonName, name);
+    Ok(CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?)
+}
+
+fn identity(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, group: Option<&str>) -> Result<Identity, PkiError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    if let Some(group) = group {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    Ok(Identity { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
 }
 
 /// Names the serving certificate is valid for: loopback, and the names and first service address that the API server
@@ -33,18 +102,15 @@ const SERVING_NAMES: [&str; 5] = ["127.0.0.1", "localhost", "kubernetes", "kuber
 impl Pki {
     /// Makes keys and certificates and writes them into `directory`.
     pub(super) fn create(directory: &Path) -> Result<Self, PkiError> {
-        let mut ca = CertificateParams::new(Vec::new())?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        ca.distinguished_name.push(DnType::CommonName, "ccm-test-ca");
-        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
+        let authorities = Authorities::create()?;
+        let ca = &authorities.clients;
 
         let mut serving = CertificateParams::new(SERVING_NAMES.map(String::from))?;
         serving.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         serving.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
-        let certificate = serving.signed_by(&key, &ca)?;
+        let certificate = serving.signed_by(&key, ca)?;
         let service_account = KeyPair::generate()?;
 
         let ca_pem = ca.pem();
@@ -54,7 +120,9 @@ impl Pki {
             key: write_private(directory, "apiserver.key", &key.serialize_pem())?,
             service_account_key: write_private(directory, "sa.key", &service_account.serialize_pem())?,
             service_account_public_key: write_private(directory, "sa.pub", &service_account.public_key_pem())?,
+            proxy_ca: write_private(directory, "proxy-ca.crt", &authorities.proxies.pem())?,
             ca_pem,
+            authorities,
         })
     }
 }

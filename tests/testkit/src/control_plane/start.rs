@@ -84,6 +84,7 @@ fn prepare(binaries: &Binaries, options: &Options) -> Result<ControlPlane, Start
         controller_manager: endpoint(plan.ports.controller_manager),
         admin,
         users: options.users.clone(),
+        authorities: pki.authorities.clone(),
         audit_log: options.audit.then(|| plan.audit_log()),
         start_timeout: options.start_timeout,
         commands,

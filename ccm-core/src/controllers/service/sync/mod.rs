@@ -15,15 +15,17 @@ use super::{
     metrics::{Outcome, Work},
     node_set::endpoints_fingerprint,
     plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, decide},
-    trouble::{Doing, Trouble, names},
+    trouble::{Doing, Trouble, names as node_names},
 };
 use crate::{
+    config::controllers as names,
     k8s::ServiceView,
     provider::{
         BackendSet, Backends, Claim, CloudError, Depth, Digest, ErrorKind, EventKind, InvalidInput, LbOutcome, LbSpec,
         Op, Progress, SourceRanges,
     },
     runtime::events::ObjectRef,
+    telemetry::controllers::{Outcome as Reconciled, because},
 };
 
 /// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
@@ -51,6 +53,9 @@ struct Look {
     /// The backends with which.
     fingerprint: Option<u64>,
     work: Work,
+    /// Why something is done, for the records of what changes the cloud.
+    reason: &'static str,
+    reconciled: Reconciled,
 }
 
 /// What is to be served.
@@ -64,13 +69,15 @@ struct Wanted {
 impl ServiceController {
     /// Looks at one Service and does what is to be done; returns what is known of it now.
     pub(super) async fn sync(&self, key: &Arc<str>, known: Known) -> (Known, Next) {
-        let service = self.services.get(key);
-        let mut look = Look { key: key.clone(), service, known, subject: None, fingerprint: None, work: Work::Ensure };
-        let next = match self.look(&mut look).await {
-            Ok(next) => next,
-            Err(trouble) => self.fail(&mut look, &trouble),
+        let mut look = Look::new(key, self.services.get(key), known);
+        let work = async move {
+            let next = match self.look(&mut look).await {
+                Ok(next) => next,
+                Err(trouble) => self.fail(&mut look, &trouble),
+            };
+            (look.reconciled, (look.known, next))
         };
-        (look.known, next)
+        self.cx.shared.reconcile(names::SERVICE_LB, key, work).await
     }
 
     async fn look(&self, look: &mut Look) -> Result<Next, Trouble> {
@@ -97,6 +104,10 @@ impl ServiceController {
         };
         let step = decide(facts);
         tracing::trace!(service = %look.key, ?step, "decided");
+        look.reason = step.reason(&look.known);
+        if !look.reason.is_empty() {
+            because(look.reason);
+        }
         match (step, wanted) {
             (Step::Forget, _) => Ok(Next::Forget),
             (Step::LeaveAlone, _) => {
@@ -221,7 +232,7 @@ impl ServiceController {
     async fn update_backends(&self, look: &mut Look, wanted: &Wanted) -> Result<Next, Trouble> {
         look.work = Work::UpdateBackends;
         let hosts = match &wanted.spec.backends {
-            BackendSet::Nodes(nodes) => names(nodes),
+            BackendSet::Nodes(nodes) => node_names(nodes),
             BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
         self.tell_if_empty(look, &wanted.spec);
@@ -262,6 +273,7 @@ impl ServiceController {
         }
         if !changes.is_empty() {
             if drift {
+                look.reason = "drift";
                 self.metrics.drift.inc_by(changes.len() as u64);
             }
             return self.ensure(look, wanted, Depth::Verify, !drift).await;
@@ -330,12 +342,13 @@ impl ServiceController {
         let until = now + after.clamp(*PENDING.start(), *PENDING.end());
         look.hold(now, until, false);
         self.metrics.count(look.work, Outcome::Pending);
+        look.reconciled = Reconciled::Pending;
         Next::Rest { until: Some(until), settled: true }
     }
 
     fn op_for(&self, look: &Look) -> Op {
         let pending = look.known.pending_since.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
-        let op = self.op.clone().with_pending_for(pending);
+        let op = self.op.clone().with_pending_for(pending).with_reason(look.reason);
         match look.object() {
             Some(object) => op.with_events(self.cx.events.for_object(object)),
             None => op,
@@ -344,6 +357,19 @@ impl ServiceController {
 }
 
 impl Look {
+    fn new(key: &Arc<str>, service: Option<Arc<ServiceView>>, known: Known) -> Self {
+        Self {
+            key: key.clone(),
+            service,
+            known,
+            subject: None,
+            fingerprint: None,
+            work: Work::Ensure,
+            reason: "",
+            reconciled: Reconciled::Done,
+        }
+    }
+
     /// Holds back the same attempt until then. `all_backends`: with whichever backends; otherwise an update with others than
     /// those of today does not wait that long.
     fn hold(&mut self, now: Duration, until: Duration, all_backends: bool) {

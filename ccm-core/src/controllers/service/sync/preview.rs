@@ -11,7 +11,6 @@ use crate::{
     config::controllers::SERVICE_LB,
     controllers::service::{
         ServiceController,
-        metrics::Work,
         plan::{Facts, Known, Step, Then, decide},
         trouble::{Doing, Trouble},
     },
@@ -96,8 +95,7 @@ impl ServiceController {
     /// Decides about a Service of which nothing is remembered. Asks the cloud nothing.
     async fn observe(&self, key: &Arc<str>, service: &Arc<ServiceView>) -> Result<Observed, Trouble> {
         let known = Known { uid: service.uid.clone(), ..Known::default() };
-        let service = Some(service.clone());
-        let mut look = Look { key: key.clone(), service, known, subject: None, fingerprint: None, work: Work::Compare };
+        let mut look = Look::new(key, Some(service.clone()), known);
         let (wish, wanted) = match self.readable(&look) {
             Some(service) => self.interpret(&mut look, service).await?,
             None => (None, None),

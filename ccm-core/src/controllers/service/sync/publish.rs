@@ -15,6 +15,7 @@ use super::{
 use crate::{
     k8s::{LbStatus, ServiceView},
     runtime::api::{ApiError, ApiErrorKind},
+    telemetry::controllers::Write,
 };
 
 impl ServiceController {
@@ -38,6 +39,7 @@ impl ServiceController {
     /// Adds the finalizer where it is missing; `false` when there is no such Service any more.
     pub(super) async fn add_finalizer(&self, look: &mut Look, service: &ServiceView) -> Result<bool, Trouble> {
         if has_finalizer(service, &look.known, self.now()) {
+            self.cx.shared.saved(Write::ServiceFinalizer);
             return Ok(true);
         }
         match writes::add_finalizer(&self.cx.api, service).await {
@@ -71,7 +73,10 @@ impl ServiceController {
     ) -> Result<(), Trouble> {
         let since = since_our_write(service, &look.known, self.now());
         let patch = writes::publication(since.as_ref().unwrap_or(service), status, annotations);
-        let Some(patch) = patch else { return Ok(()) };
+        let Some(patch) = patch else {
+            self.cx.shared.saved(Write::ServiceStatus);
+            return Ok(());
+        };
         match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
             Ok(patched) => {
                 look.known.written = self.written(&patched.resource_version);

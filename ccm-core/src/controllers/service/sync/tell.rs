@@ -14,6 +14,7 @@ use super::{
 use crate::{
     k8s::ServiceView,
     provider::{BackendSet, Digest, EventKind, InvalidInput, LbSpec},
+    telemetry::controllers::Outcome as Reconciled,
 };
 
 /// Least time between two events that tell of new backends, so that a cluster whose nodes come and go does not bury what
@@ -55,8 +56,10 @@ impl ServiceController {
         let until = now + trouble.delay(failures);
         // Whatever the backends, an outage is one; a quota or a mistake may be of these alone.
         look.hold(now, until, !trouble.is_for_a_person());
+        look.reconciled = Reconciled::Pending;
         if trouble.is_failure() {
             self.metrics.count(look.work, Outcome::Failed);
+            look.reconciled = Reconciled::Failed;
         }
         if let Some(error) = trouble.log() {
             tracing::warn!(service = %look.key, error, failures, work = ?look.work, "service not synced");

@@ -8,14 +8,20 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, ServiceView},
     provider::{
-        Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Op,
-        PlannedChange, Progress, Remark, SourceRanges,
+        Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Mutation, Op,
+        PlannedChange, Progress, Remark, Reply, SourceRanges,
     },
 };
 
 use self::{annotations::Options, plan::Action};
 use super::MockProvider;
 use crate::cloud::{BalancerState, Deletion, LoadBalancer, LoadBalancerKey, LoadBalancerSpec};
+
+/// Requests that change a balancer.
+pub(super) const CREATE: &str = "create_load_balancer";
+pub(super) const MODIFY: &str = "modify_load_balancer";
+pub(super) const UPDATE: &str = "update_load_balancer";
+pub(super) const DELETE: &str = "delete_load_balancer";
 
 /// Shortest and longest wait between two looks at a balancer that is being made or deleted.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
@@ -110,25 +116,38 @@ impl MockProvider {
         let want = desired::spec(want, &self.settings)?;
         let mut seen = op.run(self.api.get_load_balancer(&want.key)).await?;
         for action in plan::plan(seen.as_ref(), &want) {
-            Self::check_write(op)?;
-            seen = Some(op.run(self.apply_action(&want, &action)).await?);
+            seen = Some(self.apply_action(op, &want, &action).await?);
         }
         // A plan for nothing creates, and every action answers a balancer.
         seen.ok_or_else(|| CloudError::transient(format!("load balancer {} was not answered", want.key.name)))
     }
 
-    async fn apply_action(&self, want: &LoadBalancerSpec, action: &Action) -> Result<LoadBalancer, CloudError> {
-        match action {
-            Action::Create => self.api.create_load_balancer(want).await,
-            Action::Modify(settings, _) => self.api.modify_load_balancer(&want.key, settings).await,
-            Action::SetMembers(members, _) => self.api.update_load_balancer(&want.key, members).await,
-        }
+    async fn apply_action(
+        &self,
+        op: &Op,
+        want: &LoadBalancerSpec,
+        action: &Action,
+    ) -> Result<LoadBalancer, CloudError> {
+        let (operation, why) = match action {
+            Action::Create => (CREATE, "there is none"),
+            Action::Modify(_, why) => (MODIFY, &**why),
+            Action::SetMembers(_, why) => (UPDATE, &**why),
+        };
+        let mutation = Mutation::new(operation, &*want.key.name).because(why);
+        let request = async {
+            match action {
+                Action::Create => self.api.create_load_balancer(want).await,
+                Action::Modify(settings, _) => self.api.modify_load_balancer(&want.key, settings).await,
+                Action::SetMembers(members, _) => self.api.update_load_balancer(&want.key, members).await,
+            }
+        };
+        op.mutate(mutation, async { request.await.map(Reply::new) }).await
     }
 
     async fn set_members(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
         let key = desired::key_of(want);
-        Self::check_write(op)?;
-        op.run(self.api.update_load_balancer(&key, &desired::members(want))).await
+        let (mutation, members) = (Mutation::new(UPDATE, &*key.name), desired::members(want));
+        op.mutate(mutation, async { self.api.update_load_balancer(&key, &members).await.map(Reply::new) }).await
     }
 
     /// Deletes a balancer of this owner; one that is not there is deleted.
@@ -139,8 +158,8 @@ impl MockProvider {
             Some(balancer) if balancer.state == BalancerState::Deleting => return Ok(underway),
             Some(_) => {}
         }
-        Self::check_write(op)?;
-        match op.run(self.api.delete_load_balancer(key)).await {
+        let mutation = Mutation::new(DELETE, &*key.name);
+        match op.mutate(mutation, async { self.api.delete_load_balancer(key).await.map(Reply::new) }).await {
             Ok(Deletion::Gone) => Ok(Progress::Done),
             Ok(Deletion::Underway) => Ok(underway),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Progress::Done),

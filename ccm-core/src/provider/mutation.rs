@@ -1,0 +1,185 @@
+//! Requests that change the cloud: checked, timed, counted and recorded in one place.
+
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::{CloudError, ErrorKind, Op};
+use crate::telemetry::metrics;
+
+/// A change that a provider requests of its cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    operation: &'static str,
+    object: Box<str>,
+    why: Option<Box<str>>,
+}
+
+impl Mutation {
+    /// Names the request, such as `create_load_balancer`, and the object as the cloud knows it. Operations are a small
+    /// fixed set, because they are metric labels: [`CloudProvider::mutations`](super::CloudProvider::mutations).
+    pub fn new(operation: &'static str, object: impl Into<Box<str>>) -> Self {
+        Self { operation, object: object.into(), why: None }
+    }
+
+    /// Adds what only the provider knows about the reason, such as `listener 443 is missing`. The reason of the controller
+    /// ([`Op::reason`]) is recorded anyway.
+    #[must_use]
+    pub fn because(mut self, why: impl Into<Box<str>>) -> Self {
+        self.why = Some(why.into());
+        self
+    }
+}
+
+/// What a cloud answered to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply<T> {
+    value: T,
+    request_id: Option<Box<str>>,
+}
+
+impl<T> Reply<T> {
+    /// Makes an answer.
+    pub fn new(value: T) -> Self {
+        Self { value, request_id: None }
+    }
+
+    /// Adds the ID by which the cloud's own logs know the request. That of a failed request goes to
+    /// [`CloudError::with_request_id`].
+    #[must_use]
+    pub fn with_request_id(mut self, id: impl Into<Box<str>>) -> Self {
+        self.request_id = Some(id.into());
+        self
+    }
+}
+
+impl Op {
+    /// Requests one change: asks [`may_write`](Self::may_write) immediately before, runs `call` as [`run`](Self::run) does,
+    /// and leaves exactly one log record, `cloud mutation`, with operation, object, why, request ID, duration and outcome,
+    /// and one count in `ccm_cloud_mutations_total`. A request that may not be made leaves no record, only a count in
+    /// `ccm_cloud_mutations_refused_total`.
+    ///
+    /// `call` is one request, with the quick retries of the provider's client if it has any. It must not begin before it is
+    /// polled, as no `async` block does.
+    ///
+    /// # Errors
+    /// What `call` returns, and what `may_write` and `run` do.
+    ///
+    /// # Cancellation
+    /// A request that is dropped is recorded with outcome `canceled`: the cloud may have carried it out.
+    pub async fn mutate<T>(
+        &self,
+        mutation: Mutation,
+        call: impl Future<Output = Result<Reply<T>, CloudError>>,
+    ) -> Result<T, CloudError> {
+        let mutations = [mutation];
+        let begun = self.begin(&mutations)?;
+        let result = self.run(call).instrument(span(&mutations)).await;
+        let id = match &result {
+            Ok(reply) => reply.request_id.as_deref(),
+            Err(error) => error.request_id(),
+        };
+        begun.end(id, std::iter::once(result.as_ref().err()));
+        result.map(|reply| reply.value)
+    }
+
+    /// Requests several changes of a kind in one request, which answers each by itself; otherwise like
+    /// [`mutate`](Self::mutate), with a record and a count for each change.
+    ///
+    /// # Errors
+    /// When the request as such fails, or does not answer every change, every change has that error.
+    pub async fn mutate_batch<T>(
+        &self,
+        mutations: Vec<Mutation>,
+        call: impl Future<Output = Result<Reply<Vec<Result<T, CloudError>>>, CloudError>>,
+    ) -> Vec<Result<T, CloudError>> {
+        let count = mutations.len();
+        let begun = match self.begin(&mutations) {
+            Ok(begun) => begun,
+            Err(error) => return std::iter::repeat_with(|| Err(error.clone())).take(count).collect(),
+        };
+        let reply = self.run(call).instrument(span(&mutations)).await.and_then(|reply| match reply.value.len() {
+            got if got == count => Ok(reply),
+            // Which answer belongs to which change is in doubt, so none of them counts.
+            got => Err(CloudError::transient(format!("the cloud answered {got} of {count} changes"))),
+        });
+        match reply {
+            Ok(Reply { value, request_id }) => {
+                begun.end(request_id.as_deref(), value.iter().map(|result| result.as_ref().err()));
+                value
+            }
+            Err(error) => {
+                begun.end(error.request_id(), std::iter::repeat_n(Some(&error), count));
+                std::iter::repeat_with(|| Err(error.clone())).take(count).collect()
+            }
+        }
+    }
+
+    fn begin<'a>(&'a self, mutations: &'a [Mutation]) -> Result<Begun<'a>, CloudError> {
+        match self.may_write() {
+            Ok(()) => Ok(Begun { op: self, mutations, started: Instant::now(), ended: false }),
+            Err(error) => {
+                for mutation in mutations {
+                    if let Some(metrics) = self.mutations() {
+                        metrics.refused(mutation.operation);
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn span(mutations: &[Mutation]) -> tracing::Span {
+    let operation = mutations.first().map_or("", |mutation| mutation.operation);
+    let object = match mutations {
+        [mutation] => Some(&*mutation.object),
+        _ => None,
+    };
+    tracing::info_span!("cloud_mutation", operation, object, changes = mutations.len())
+}
+
+/// A request that was begun: recorded when it ends, however that is.
+struct Begun<'a> {
+    op: &'a Op,
+    mutations: &'a [Mutation],
+    started: Instant,
+    ended: bool,
+}
+
+impl Begun<'_> {
+    fn end<'e>(mut self, request_id: Option<&str>, errors: impl Iterator<Item = Option<&'e CloudError>>) {
+        self.ended = true;
+        for (mutation, error) in self.mutations.iter().zip(errors) {
+            self.record(mutation, request_id, metrics::outcome(error));
+        }
+    }
+
+    /// The one place where record and count are made, so that they cannot differ.
+    fn record(&self, mutation: &Mutation, request_id: Option<&str>, outcome: &'static str) {
+        let duration = self.started.elapsed();
+        if let Some(metrics) = self.op.mutations() {
+            metrics.made(mutation.operation, outcome, duration);
+        }
+        let Mutation { operation, object, why } = mutation;
+        let why = match (self.op.reason(), why) {
+            ("", why) => why.as_deref().unwrap_or_default().to_owned(),
+            (reason, None) => reason.to_owned(),
+            (reason, Some(why)) => format!("{reason}: {why}"),
+        };
+        tracing::info!(operation, %object, why, request_id, ?duration, outcome, "cloud mutation");
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            for mutation in self.mutations {
+                self.record(mutation, None, ErrorKind::Canceled.as_str());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "mutation_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+use std::{io, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use prometheus::Registry;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    runtime::gate::WriteGate,
+    telemetry::{
+        logging::{self, Format, LoggingConfig},
+        metrics::MutationMetrics,
+    },
+};
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An operation, with everything that it leaves behind.
+struct Bench {
+    op: Op,
+    cancel: CancellationToken,
+    registry: Registry,
+    log: Buffer,
+    _logging: tracing::dispatcher::DefaultGuard,
+}
+
+impl Bench {
+    fn new(gate: WriteGate) -> Self {
+        let (registry, log, cancel) = (Registry::new(), Buffer::default(), CancellationToken::new());
+        let metrics = MutationMetrics::register(&registry, &["create", "delete"]).unwrap();
+        let op = Op::new("kubernetes", cancel.clone(), gate).with_mutations(metrics).with_reason("service created");
+        let writer = log.clone();
+        let config = LoggingConfig { format: Format::Json, ..LoggingConfig::default() };
+        let (dispatch, _) = logging::dispatch(&config, move || writer.clone());
+        Self { op, cancel, registry, log, _logging: tracing::dispatcher::set_default(&dispatch) }
+    }
+
+    fn records(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.log.0.lock().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The series that are not zero: name, labels, value.
+    fn counts(&self) -> Vec<(String, Vec<String>, f64)> {
+        let mut counts = Vec::new();
+        for family in self.registry.gather() {
+            for metric in family.get_metric().iter().filter(|metric| metric.get_counter().get_value() > 0.0) {
+                let labels = metric.get_label().iter().map(|label| label.value().to_owned()).collect();
+                counts.push((family.name().to_owned(), labels, metric.get_counter().get_value()));
+            }
+        }
+        counts
+    }
+}
+
+fn made(operation: &str, outcome: &str, count: f64) -> (String, Vec<String>, f64) {
+    ("ccm_cloud_mutations_total".to_owned(), vec![operation.to_owned(), outcome.to_owned()], count)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutation_leaves_one_record_and_one_count() {
+    let bench = Bench::new(WriteGate::always_open());
+    let call = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Ok(Reply::new("lb-1").with_request_id("req-7"))
+    };
+    let mutation = Mutation::new("create", "default/web").because("no such balancer");
+    assert_eq!(bench.op.mutate(mutation, call).await.unwrap(), "lb-1");
+    let records = bench.records();
+    assert_eq!(records.len(), 1, "{records:?}");
+    for (key, value) in [
+        ("msg", "cloud mutation"),
+        ("operation", "create"),
+        ("object", "default/web"),
+        ("why", "service created: no such balancer"),
+        ("request_id", "req-7"),
+        ("duration", "2s"),
+        ("outcome", "success"),
+    ] {
+        assert_eq!(records[0][key], value, "{key}: {records:?}");
+    }
+    assert_eq!(bench.counts(), [made("create", "success", 1.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_mutation_is_recorded_with_its_kind_and_request() {
+    let bench = Bench::new(WriteGate::always_open());
+    let error = CloudError::new(ErrorKind::QuotaExceeded, "too many balancers").with_request_id("req-8");
+    let result: Result<(), _> = bench.op.mutate(Mutation::new("create", "a"), async { Err(error) }).await;
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    let records = bench.records();
+    assert_eq!(records.len(), 1);
+    assert_eq!((&records[0]["outcome"], &records[0]["request_id"]), (&"quota_exceeded".into(), &"req-8".into()));
+    assert_eq!(records[0]["why"], "service created");
+    assert_eq!(bench.counts(), [made("create", "quota_exceeded", 1.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_leaves_nothing() {
+    let bench = Bench::new(WriteGate::always_open());
+    bench.op.run(async { Ok(()) }).await.unwrap();
+    assert_eq!((bench.records().len(), bench.counts().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutation_that_the_gate_refuses_is_not_sent_and_only_counted() {
+    let (gate, _keeper) = WriteGate::closed();
+    let bench = Bench::new(gate);
+    let never = async { unreachable!("the gate is closed") };
+    let result: Result<(), _> = bench.op.mutate(Mutation::new("delete", "a"), never).await;
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::NotLeader);
+    let never = async { unreachable!("the gate is closed") };
+    let both = vec![Mutation::new("create", "b"), Mutation::new("delete", "c")];
+    let results: Vec<Result<(), _>> = bench.op.mutate_batch(both, never).await;
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotLeader)));
+    assert_eq!((results.len(), bench.records().len()), (2, 0));
+    let refused =
+        |operation: &str, count| ("ccm_cloud_mutations_refused_total".to_owned(), vec![operation.to_owned()], count);
+    assert_eq!(bench.counts(), [refused("create", 1.0), refused("delete", 2.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutation_that_is_given_up_is_recorded_once_all_the_same() {
+    let bench = Bench::new(WriteGate::always_open());
+    let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(3));
+    let result: Result<(), _> = op.mutate(Mutation::new("create", "a"), std::future::pending()).await;
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+    // As a controller drops a call of a provider.
+    let outer = bench.op.run(bench.op.mutate::<()>(Mutation::new("delete", "b"), std::future::pending()));
+    let (result, ()) = tokio::join!(outer, async { bench.cancel.cancel() });
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+    let records = bench.records();
+    let seen: Vec<_> = records.iter().map(|record| (&record["operation"], &record["outcome"])).collect();
+    assert_eq!(seen, [(&"create".into(), &"canceled".into()), (&"delete".into(), &"canceled".into())]);
+    assert_eq!(bench.counts(), [made("create", "canceled", 1.0), made("delete", "canceled", 1.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_leaves_a_record_for_each_change() {
+    let bench = Bench::new(WriteGate::always_open());
+    let changes = || vec![Mutation::new("create", "a"), Mutation::new("delete", "b")];
+    let answers = vec![Ok(1), Err(CloudError::new(ErrorKind::NotFound, "no such route"))];
+    let call = async { Ok(Reply::new(answers).with_request_id("req-9")) };
+    let results = bench.op.mutate_batch(changes(), call).await;
+    assert!(matches!(&results[..], [Ok(1), Err(error)] if error.kind() == ErrorKind::NotFound));
+    let records = bench.records();
+    let seen: Vec<_> = records.iter().map(|record| (&record["object"], &record["outcome"])).collect();
+    assert_eq!(seen, [(&"a".into(), &"success".into()), (&"b".into(), &"not_found".into())]);
+    assert!(records.iter().all(|record| record["request_id"] == "req-9"));
+    // An answer too few.
+    let results = bench.op.mutate_batch(changes(), async { Ok(Reply::new(vec![Ok(1)])) }).await;
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transient)));
+    assert_eq!((results.len(), bench.records().len()), (2, 4));
+    let counts = [
+        made("create", "success", 1.0),
+        made("create", "transient", 1.0),
+        made("delete", "not_found", 1.0),
+        made("delete", "transient", 1.0),
+    ];
+    assert_eq!(bench.counts(), counts);
+}

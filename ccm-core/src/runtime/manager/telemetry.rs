@@ -1,0 +1,122 @@
+//! The metrics of a process, registered before anything else happens so that a standby shows them too, and clients whose
+//! requests are counted.
+
+use std::sync::Arc;
+
+use prometheus::{IntGauge, IntGaugeVec, Opts, Registry};
+use tokio_util::sync::CancellationToken;
+
+use super::Manager;
+use crate::{
+    config::controllers as names,
+    k8s::well_known as wk,
+    runtime::{
+        api::{ApiMetrics, Guard, RateLimit},
+        events::EventMetrics,
+        gate::WriteGate,
+        reflector::CacheMetrics,
+    },
+    telemetry::{
+        controllers::ControllerMetrics,
+        metrics::{CloudMetrics, MutationMetrics, register},
+        process::{register_build_info, register_process},
+    },
+};
+
+/// Metric families that do not belong to a single controller.
+#[derive(Clone, Debug)]
+pub(super) struct Telemetry {
+    pub(super) api: ApiMetrics,
+    pub(super) events: EventMetrics,
+    pub(super) caches: CacheMetrics,
+    pub(super) cloud: CloudMetrics,
+    pub(super) mutations: MutationMetrics,
+    pub(super) controllers: ControllerMetrics,
+    running: IntGaugeVec,
+    leading: IntGauge,
+}
+
+impl Telemetry {
+    /// Registers all of them.
+    pub(super) fn register(manager: &Manager) -> prometheus::Result<Self> {
+        let Manager { product, registry, provider, host, .. } = manager;
+        register_build_info(registry, product.version, product.commit)?;
+        register_process(registry)?;
+        let api = ApiMetrics::register(registry)?;
+        api.init(host);
+        Ok(Self {
+            api,
+            events: EventMetrics::register(registry)?,
+            caches: CacheMetrics::register(registry)?,
+            cloud: CloudMetrics::register(registry)?,
+            mutations: MutationMetrics::register(registry, provider.mutations())?,
+            controllers: ControllerMetrics::register(registry)?,
+            running: running_controllers(registry)?,
+            leading: leading(registry)?,
+        })
+    }
+
+    /// Notes that the controllers begin.
+    pub(super) fn leads(&self) {
+        self.leading.set(1);
+    }
+
+    /// Notes that a controller runs.
+    pub(super) fn runs(&self, controller: &str) {
+        if let Some(label) = metric_name(controller) {
+            self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
+        }
+    }
+
+    /// Makes a plain client with a rate budget of its own (W35).
+    pub(super) fn client(
+        &self,
+        manager: &Manager,
+        name: &str,
+        gate: &WriteGate,
+        shutdown: &CancellationToken,
+    ) -> kube::Client {
+        let flags = &manager.config.kube_client;
+        self.guard(manager, RateLimit::new(f64::from(flags.qps), flags.burst), gate.clone(), shutdown.clone())
+            .around((manager.clients)(name))
+    }
+
+    /// Makes a client for the election, which nothing may delay and which has a gate of its own.
+    pub(super) fn election_client(&self, manager: &Manager, name: &str) -> kube::Client {
+        let (limit, gate) = (RateLimit::unlimited(), WriteGate::always_open());
+        self.guard(manager, limit, gate, CancellationToken::new()).around((manager.clients)(name))
+    }
+
+    fn guard(&self, manager: &Manager, limit: RateLimit, gate: WriteGate, shutdown: CancellationToken) -> Guard {
+        Guard { limit, gate, metrics: self.api.clone(), host: Arc::from(&*manager.host), shutdown }
+    }
+}
+
+fn leading(registry: &Registry) -> prometheus::Result<IntGauge> {
+    let help = "Whether this process runs controllers: 1, or 0 for a standby.";
+    register(registry, IntGauge::new("ccm_leading", help)?)
+}
+
+/// Registers upstream's gauge of the controllers that run; none does yet.
+fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
+    let help = "Indicates where instances of a controller are currently running.";
+    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
+    for controller in names::standard() {
+        if let Some(label) = controller.aliases.first() {
+            gauge.with_label_values(&[*label, wk::COMPONENT_MANAGER]).set(0);
+        }
+    }
+    register(registry, gauge)
+}
+
+/// Returns the name of a controller in upstream's gauge: its alias.
+fn metric_name(name: &str) -> Option<&'static str> {
+    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
+}
+
+/// Registers the families that are the manager's own, for the reference page.
+#[cfg(test)]
+pub(crate) fn register_own(registry: &Registry) -> prometheus::Result<()> {
+    running_controllers(registry)?;
+    leading(registry).map(drop)
+}

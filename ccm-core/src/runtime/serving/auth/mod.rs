@@ -1,0 +1,351 @@
+//! Who calls the HTTPS server, and what they may do: delegated to the API server, as in Go's framework
+//! (`k8s.io/apiserver/pkg/server/options` v0.37).
+//!
+//! A caller is recognised by the first of these that knows them: a front proxy's headers, a client certificate, a bearer
+//! token (TokenReview); without any credential they are `system:anonymous`. A credential that nobody accepts is a 401, never
+//! an anonymous caller. What they may do is decided by the group `system:masters`, by
+//! `--authorization-always-allow-paths`, and by a SubjectAccessReview, in this order; a 403 otherwise, and a 500 if the API
+//! server cannot be asked.
+//!
+//! # Threats
+//!
+//! - *A caller names a user in headers.* Proxy headers are read only after the peer's certificate was verified against the
+//!   proxies' CA and has an allowed name; a header that names the user twice is refused.
+//! - *A certificate for something else.* It must come from a CA of the right bundle, be valid now, under a CA that is valid
+//!   now, and say that it is for clients. A subject that can be read in two ways is refused.
+//! - *An old CA.* Files and ConfigMap are read each minute, and soon after a certificate was not accepted. A CA that is taken
+//!   out of the bundle is believed for a minute at most; a bundle that cannot be read or understood stays as it was.
+//! - *A stolen cache.* Tokens are kept nowhere: answers are kept under a keyed hash whose key ends with the process.
+//! - *A revoked token or right.* Works until its answer's TTL is over, as upstream (10 s by default).
+//! - *Tokens in logs.* No text of ours has a token; what the API server says is freed of it.
+//! - *A flood.* One question in flight for each token and each request, at most 4096 answers kept, 200 questions a second
+//!   (400 at once), 10 s for each. A flood of different tokens can use up that rate and have others' new questions wait:
+//!   always-allowed paths, `system:masters` and kept answers do not.
+//! - *A path with two meanings.* Paths are compared undecoded, as they are routed; `%`, `.` and `..` never match a prefix.
+//! - *The API server is away.* Nobody new is let in: 500. Health checks are always allowed and need no review.
+
+mod answers;
+mod bearer;
+mod caller;
+mod certificate;
+mod clients;
+mod metrics;
+mod paths;
+mod proxy;
+mod reviews;
+mod trust;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, request::Parts};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::paths::AllowedPaths;
+pub use self::{
+    caller::{Caller, Refusal},
+    clients::AuthClients,
+};
+use self::{
+    metrics::AuthMetrics,
+    reviews::{AccessReviews, Asker, Decision, TokenReviews},
+    trust::{CONFIG_MAP, Trust},
+};
+use crate::{
+    config::{AuthenticationConfig, AuthorizationConfig, client::ClientConfigError},
+    error::chain,
+    runtime::{api::ApiError, events::WallClock},
+};
+
+/// Group whose members may do everything, here as in the API server.
+const MASTERS: &str = "system:masters";
+/// Refusals are told in the log at most once in this time.
+const LOG_PERIOD: Duration = Duration::from_secs(10);
+
+/// Why callers could not be recognised at all.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// A flag's value cannot be used.
+    #[error("--{flag}={value}: {reason}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// As given.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The cluster's ConfigMap cannot be read.
+    #[error(
+        "ConfigMap {CONFIG_MAP} cannot be read, so client certificates would not be recognised; bind the Role \
+         extension-apiserver-authentication-reader of kube-system to this process's ServiceAccount, or set \
+         --authentication-tolerate-lookup-failure or --authentication-skip-lookup"
+    )]
+    Lookup(#[source] ApiError),
+    /// The cluster's ConfigMap cannot be understood.
+    #[error(
+        "{key} of ConfigMap {CONFIG_MAP}: {reason}; --authentication-tolerate-lookup-failure starts without it, \
+         --authentication-skip-lookup leaves it alone"
+    )]
+    ConfigMap {
+        /// Its key.
+        key: &'static str,
+        /// What is wrong with the value.
+        reason: String,
+    },
+    /// The client of a flag's kubeconfig, or of the pod, cannot be made.
+    #[error(transparent)]
+    Client(#[from] ClientConfigError),
+    /// A client cannot be built.
+    #[error("client of --{0} cannot be built")]
+    Connect(&'static str, #[source] Box<kube::Error>),
+    /// A metric is registered twice.
+    #[error("metrics cannot be registered")]
+    Metrics(#[from] prometheus::Error),
+    /// The system gives no random numbers.
+    #[error("no random numbers from the system")]
+    Random,
+    /// Several of these.
+    #[error("{}", .0.iter().map(|e| chain(e)).collect::<Vec<_>>().join("; "))]
+    Several(Vec<AuthError>),
+}
+
+/// Recognises callers and decides what they may do. Clones are one.
+#[derive(Clone)]
+pub struct Auth(Arc<Inner>);
+
+struct Inner {
+    trust: Trust,
+    tokens: Option<TokenReviews>,
+    allowed: AllowedPaths,
+    rights: Option<AccessReviews>,
+    metrics: AuthMetrics,
+    clock: WallClock,
+    told: Mutex<Option<Instant>>,
+}
+
+/// A credential that is not accepted.
+enum Rejected {
+    /// It is wrong.
+    Wrong(String),
+    /// Nobody can tell.
+    Unasked(String),
+}
+
+impl Auth {
+    /// Reads files and the cluster's ConfigMap, and is ready to check callers.
+    ///
+    /// Needs `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA files are given or the
+    /// look-up is off), `create` on `tokenreviews` and on `subjectaccessreviews`.
+    ///
+    /// # Errors
+    /// All mistakes together: files that cannot be used, a ConfigMap that cannot be read (unless that is tolerated), a path
+    /// that is none.
+    pub async fn connect(
+        authentication: &AuthenticationConfig,
+        authorization: &AuthorizationConfig,
+        clients: AuthClients,
+        registry: &Registry,
+    ) -> Result<Self, AuthError> {
+        Self::connect_at(authentication, authorization, clients, registry, WallClock::system()).await
+    }
+
+    async fn connect_at(
+        authentication: &AuthenticationConfig,
+        authorization: &AuthorizationConfig,
+        clients: AuthClients,
+        registry: &Registry,
+        clock: WallClock,
+    ) -> Result<Self, AuthError> {
+        let metrics = AuthMetrics::register(registry)?;
+        let asker = |client: Option<kube::Client>| client.map(|c| Asker::new(c, &clients.user_agent)).transpose();
+        let (ask_who, ask_what) = (asker(clients.authentication)?, asker(clients.authorization)?);
+        warn_of_missing(ask_who.as_ref(), ask_what.as_ref(), authentication);
+        let mut problems = Vec::new();
+        let allowed = AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
+            let reason = "may have a * at its end only".to_owned();
+            problems.push(AuthError::Flag { flag: "authorization-always-allow-paths", value: entry, reason });
+            AllowedPaths::default()
+        });
+        let trust = Trust::new(authentication, ask_who.clone());
+        for problem in trust.refresh().await {
+            if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. }) {
+                tracing::warn!(error = %chain(&problem), "going on without the cluster's client CAs");
+            } else {
+                problems.push(problem);
+            }
+        }
+        match problems.len() {
+            0 => {}
+            1 => return Err(problems.remove(0)),
+            _ => return Err(AuthError::Several(problems)),
+        }
+        let tokens =
+            |asker| TokenReviews::new(asker, metrics.token_reviews.clone(), authentication.token_webhook_cache_ttl);
+        let rights = |asker| {
+            let (yes, no) = (authorization.webhook_cache_authorized_ttl, authorization.webhook_cache_unauthorized_ttl);
+            AccessReviews::new(asker, metrics.access_reviews.clone(), yes, no)
+        };
+        let (tokens, rights) = (ask_who.map(tokens).transpose()?, ask_what.map(rights).transpose()?);
+        Ok(Self(Arc::new(Inner { trust, tokens, allowed, rights, metrics, clock, told: Mutex::new(None) })))
+    }
+
+    /// Keeps the CAs of clients fresh until `stop`.
+    pub async fn run(&self, stop: CancellationToken) {
+        self.0.trust.run(&stop).await;
+    }
+
+    /// Tells who calls, if they may do what they ask for.
+    ///
+    /// `peer` are the certificates that the caller sent in the TLS handshake, their own first, with proof of its key and
+    /// nothing else checked.
+    ///
+    /// # Errors
+    /// 401 for credentials that are not accepted, 403 for what the caller may not do, 500 if the API server had to be asked
+    /// and could not be.
+    ///
+    /// # Cancellation
+    /// Safe: nothing is half-done.
+    pub async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<Caller, Refusal> {
+        let path = parts.uri.path();
+        if !path.starts_with('/') {
+            return Err(Refusal::bad_path());
+        }
+        let started = Instant::now();
+        let known = self.recognise(peer, &parts.headers).await;
+        self.0.metrics.authenticated(known.is_ok(), started.elapsed());
+        let caller = known.map_err(|rejected| match rejected {
+            Rejected::Wrong(why) => {
+                self.tell("a caller's credentials are not accepted", &why);
+                Refusal::unauthorized()
+            }
+            Rejected::Unasked(why) => {
+                self.tell("the API server cannot be asked who a caller is", &why);
+                Refusal::unasked(path)
+            }
+        })?;
+        self.authorize(&caller, &parts.method.as_str().to_ascii_lowercase(), path).await?;
+        Ok(caller)
+    }
+
+    /// Asks those who know callers, in their order. One that does not accept a credential leaves the rest their say.
+    async fn recognise(&self, peer: &[CertificateDer<'static>], headers: &HeaderMap) -> Result<Caller, Rejected> {
+        let mut wrong = Vec::new();
+        match self.by_certificate(peer, headers, &mut wrong) {
+            Some(caller) => return Ok(caller.authenticated()),
+            // Its CA may be newer than ours.
+            None if !wrong.is_empty() => self.0.trust.doubt(),
+            None => {}
+        }
+        match self.by_token(headers).await {
+            Ok(Some(caller)) => return Ok(caller.authenticated()),
+            Ok(None) => {}
+            Err(Rejected::Wrong(why)) => wrong.push(why),
+            Err(unasked) => return Err(unasked),
+        }
+        if wrong.is_empty() { Ok(Caller::anonymous()) } else { Err(Rejected::Wrong(wrong.join("; "))) }
+    }
+
+    fn by_certificate(
+        &self,
+        peer: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+        wrong: &mut Vec<String>,
+    ) -> Option<Caller> {
+        if peer.is_empty() {
+            return None;
+        }
+        let trusted = self.0.trust.current();
+        // Before 1970 nothing is valid.
+        let seconds = u64::try_from(self.0.clock.now().as_second()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let by_proxy = trusted.proxies.as_ref().map(|proxies| proxies.caller(peer, headers, now));
+        let by_subject = || trusted.clients.as_ref().map(|clients| Ok(clients.verify(peer, now)?.caller()));
+        let mut take = |found: Option<Result<Option<Caller>, String>>, what: &str| match found? {
+            Ok(caller) => caller,
+            Err(why) => {
+                wrong.push(format!("{what}: {why}"));
+                None
+            }
+        };
+        take(by_proxy, "as a proxy's certificate").or_else(|| take(by_subject(), "as a client's certificate"))
+    }
+
+    async fn by_token(&self, headers: &HeaderMap) -> Result<Option<Caller>, Rejected> {
+        let Some(tokens) = &self.0.tokens else { return Ok(None) };
+        let Some(token) = bearer::token(headers).map_err(|why| Rejected::Wrong(why.to_owned()))? else {
+            return Ok(None);
+        };
+        match tokens.caller(token).await {
+            Ok(Some(caller)) => Ok(Some(caller)),
+            Ok(None) => Err(Rejected::Wrong("the API server does not know the bearer token".into())),
+            Err(unasked) => Err(Rejected::Unasked(unasked.0.to_string())),
+        }
+    }
+
+    async fn authorize(&self, caller: &Caller, verb: &str, path: &str) -> Result<(), Refusal> {
+        let started = Instant::now();
+        let decision = self.decide(caller, verb, path).await;
+        let (result, outcome) = match decision {
+            Ok(Decision::Allowed) => ("allowed", Ok(())),
+            Ok(Decision::Denied(why)) => ("denied", Err(Refusal::forbidden(caller, verb, path, &why))),
+            Ok(Decision::NoOpinion(why)) => ("no-opinion", Err(Refusal::forbidden(caller, verb, path, &why))),
+            Err(why) => {
+                self.tell("the API server cannot be asked what a caller may do", &why);
+                ("error", Err(Refusal::unasked(path)))
+            }
+        };
+        self.0.metrics.authorized(result, started.elapsed());
+        outcome
+    }
+
+    async fn decide(&self, caller: &Caller, verb: &str, path: &str) -> Result<Decision, String> {
+        if caller.groups.iter().any(|group| group == MASTERS) || self.0.allowed.contains(path) {
+            return Ok(Decision::Allowed);
+        }
+        match &self.0.rights {
+            Some(rights) => rights.decide(caller, verb, path).await.map_err(|unasked| unasked.0.to_string()),
+            None => Ok(Decision::NoOpinion(String::new())),
+        }
+    }
+
+    /// Logs a refusal, but no flood of them.
+    fn tell(&self, what: &'static str, why: &str) {
+        let now = Instant::now();
+        let mut told = self.0.told.lock();
+        if told.is_some_and(|last| now < last + LOG_PERIOD) {
+            drop(told);
+            tracing::debug!(why, "{what}");
+            return;
+        }
+        *told = Some(now);
+        drop(told);
+        tracing::warn!(why, "{what}");
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth").field("trust", &self.0.trust).finish_non_exhaustive()
+    }
+}
+
+/// Says what will not work for want of an API server to ask.
+fn warn_of_missing(who: Option<&Asker>, what: Option<&Asker>, config: &AuthenticationConfig) {
+    if who.is_none() {
+        tracing::warn!("no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous");
+        let files = config.client_ca_file.is_some() && config.requestheader_client_ca_file.is_some();
+        if !config.skip_lookup && !files {
+            tracing::warn!("client certificates of the cluster's own CAs are not recognised for the same reason");
+        }
+    }
+    if what.is_none() {
+        tracing::warn!("no --authorization-kubeconfig, and this is no pod: what is not always allowed is forbidden");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+use std::time::Duration;
+
+use prometheus::Registry;
+use rand::RngExt as _;
+use ring::hmac;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    AuthError, Caller,
+    answers::{Answers, Key, Unasked},
+    metrics::ReviewMetrics,
+};
+use crate::{
+    error::chain,
+    runtime::{
+        api::{ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse},
+        gate::WriteGate,
+    },
+};
+
+/// How long one question may take, all attempts together; upstream's limit of a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Upstream's attempts: so many, with this pause that grows by half and is stretched by up to a fifth.
+const ATTEMPTS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const GROWTH: f64 = 1.5;
+const JITTER: f64 = 0.2;
+/// Upstream's rate, which is that of its own limiter before the API server.
+const QPS: f64 = 200.0;
+const BURST: u32 = 400;
+/// Answers kept of each kind. At the rate above, TTLs of 10 s fill no more than 2,400.
+const CAPACITY: usize = 4096;
+
+/// Asks the API server about callers. A standby asks too: nothing is stored by it, so it needs no leadership.
+#[derive(Clone, Debug)]
+pub(super) struct Asker(ApiClient);
+
+impl Asker {
+    pub(super) fn new(client: kube::Client, user_agent: &str) -> prometheus::Result<Self> {
+        // Counted under names of their own, as upstream.
+        let metrics = ApiMetrics::register(&Registry::new())?;
+        let options = ApiClientOptions::new(user_agent, "", metrics, WriteGate::always_open());
+        Ok(Self(ApiClient::new(client, ApiClientOptions { qps: QPS, burst: BURST, timeout: PATIENCE, ..options })))
+    }
+
+    /// Sends a request, again after failures that may pass, until the time is over.
+    pub(super) async fn ask(
+        &self,
+        request: &ApiRequest,
+        metrics: Option<&ReviewMetrics>,
+    ) -> Result<ApiResponse, ApiError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let started = Instant::now();
+            let answer = match tokio::time::timeout_at(deadline, self.0.send(request.clone())).await {
+                Ok(answer) => answer,
+                Err(_) => Err(ApiError::local(ApiErrorKind::Timeout, request.target(), "no answer in time")),
+            };
+            if let Some(metrics) = metrics {
+                // Upstream's servers answer 201 to both.
+                let code = answer.as_ref().map_or_else(ApiError::code, |_| Some(201));
+                metrics.answered(code, started.elapsed());
+            }
+            let error = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let wait = pause.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
+            if attempt == ATTEMPTS || !may_pass(&error) || Instant::now() + wait >= deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(wait).await;
+            pause = pause.mul_f64(GROWTH);
+        }
+    }
+}
+
+fn may_pass(error: &ApiError) -> bool {
+    matches!(error.kind(), ApiErrorKind::Throttled | ApiErrorKind::Unavailable)
+}
+
+/// Whom bearer tokens stand for.
+#[derive(Debug)]
+pub(super) struct TokenReviews {
+    asker: Asker,
+    metrics: ReviewMetrics,
+    ttl: Duration,
+    hash: hmac::Key,
+    /// `None`: nobody.
+    answers: Answers<Option<Caller>>,
+}
+
+impl TokenReviews {
+    pub(super) fn new(asker: Asker, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
+        Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: Answers::new(CAPACITY) })
+    }
+
+    /// Returns whom the token stands for, if the API server knows it.
+    ///
+    /// No audience is asked for, as upstream: the token must be one for the API server itself.
+    pub(super) async fn caller(&self, token: &str) -> Result<Option<Caller>, Unasked> {
+        let question = || {
+            let (asker, metrics, ttl) = (self.asker.clone(), self.metrics.clone(), self.ttl);
+            let token = token.to_owned();
+            async move { Ok((review_token(&asker, &metrics, &token).await?, ttl)) }
+        };
+        self.answers.get(key(&self.hash, token.as_bytes()), question).await
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenReview {
+    status: TokenStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenStatus {
+    authenticated: bool,
+    user: Caller,
+}
+
+async fn review_token(asker: &Asker, metrics: &ReviewMetrics, token: &str) -> Result<Option<Caller>, Unasked> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    // The server's message must not bring back what was sent.
+    let failed = |error: ApiError| Unasked(chain(&error).replace(token, "<token>").into());
+    let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review).map_err(failed)?;
+    let answer = asker.ask(&request, Some(metrics)).await.map_err(failed)?;
+    // The body holds the token, so the parser's words are not repeated.
+    let review: TokenReview =
+        answer.json().map_err(|_| Unasked("the answer to a TokenReview cannot be read".into()))?;
+    let known = review.status.authenticated && !review.status.user.name.is_empty();
+    Ok(known.then_some(review.status.user))
+}
+
+/// What callers may do.
+#[derive(Debug)]
+pub(super) struct AccessReviews {
+    asker: Asker,
+    metrics: ReviewMetrics,
+    authorized_ttl: Duration,
+    unauthorized_ttl: Duration,
+    hash: hmac::Key,
+    answers: Answers<Decision>,
+}
+
+/// What the API server says about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Allowed.
+    Allowed,
+    /// Denied, with the server's reason.
+    Denied(String),
+    /// Nobody allows it.
+    NoOpinion(String),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AccessReview {
+    status: AccessStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AccessStatus {
+    allowed: bool,
+    denied: bool,
+    reason: String,
+}
+
+impl AccessReviews {
+    pub(super) fn new(
+        asker: Asker,
+        metrics: ReviewMetrics,
+        authorized_ttl: Duration,
+        unauthorized_ttl: Duration,
+    ) -> Result<Self, AuthError> {
+        let (hash, answers) = (hash_key()?, Answers::new(CAPACITY));
+        Ok(Self { asker, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
+    }
+
+    /// Asks whether the caller may do this.
+    pub(super) async fn decide(&self, caller: &Caller, verb: &str, path: &str) -> Result<Decision, Unasked> {
+        let spec = json!({
+            "user": caller.name, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
+            "nonResourceAttributes": {"path": path, "verb": verb},
+        });
+        // JSON tells every two questions apart: its keys are sorted and its strings end where they say.
+        let key = key(&self.hash, spec.to_string().as_bytes());
+        let question = || {
+            let (asker, metrics) = (self.asker.clone(), self.metrics.clone());
+            let (yes, no) = (self.authorized_ttl, self.unauthorized_ttl);
+            async move {
+                let decision = review_access(&asker, &metrics, &spec).await?;
+                let ttl = if decision == Decision::Allowed { yes } else { no };
+                Ok((decision, ttl))
+            }
+        };
+        self.answers.get(key, question).await
+    }
+}
+
+async fn review_access(asker: &Asker, metrics: &ReviewMetrics, spec: &serde_json::Value) -> Result<Decision, Unasked> {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+    let failed = |error: ApiError| Unasked(chain(&error).into());
+    let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).map_err(failed)?;
+    let answer = asker.ask(&request, Some(metrics)).await.map_err(failed)?;
+    let AccessStatus { allowed, denied, reason } = answer.json::<AccessReview>().map_err(failed)?.status;
+    Ok(match (allowed, denied) {
+        (_, true) => Decision::Denied(reason),
+        (true, false) => Decision::Allowed,
+        (false, false) => Decision::NoOpinion(reason),
+    })
+}
+
+/// A key that lives as long as the process, so that hashes can neither be computed beforehand nor compared with others'.
+fn hash_key() -> Result<hmac::Key, AuthError> {
+    hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).map_err(|_| AuthError::Random)
+}
+
+fn key(hash: &hmac::Key, of: &[u8]) -> Key {
+    let mut key = Key::default();
+    key.copy_from_slice(hmac::sign(hash, of).as_ref());
+    key
+}

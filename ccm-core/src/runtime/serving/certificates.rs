@@ -1,0 +1,276 @@
+//! Certificates of the server: made, read, chosen by server name, and read again when their files change.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use rustls::{
+    client::verify_server_name,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    server::{ClientHello, ParsedCertificate, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+
+use super::self_signed;
+use crate::{config::ServingConfig, error::chain};
+
+/// Name of the pair in `--cert-dir`.
+const PAIR_NAME: &str = "cloud-controller-manager";
+
+/// Why a certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("--{flag}: {what} {}", path.display())]
+pub struct CertificateError {
+    flag: &'static str,
+    what: &'static str,
+    path: PathBuf,
+    #[source]
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// All certificates of a server.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    /// For callers that give no name, or one that no other is for.
+    default: Pair,
+    /// For certain names, in the order of the flags.
+    named: Vec<Pair>,
+}
+
+/// A certificate with its key, and where they come from.
+#[derive(Debug)]
+struct Pair {
+    /// `None` for one that was made in memory.
+    files: Option<Files>,
+    names: Vec<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Clone)]
+struct Files {
+    flag: &'static str,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Debug)]
+struct State {
+    served: Arc<CertifiedKey>,
+    /// What was last read, good or not, so that a bad pair is complained about once.
+    read: Option<Contents>,
+}
+
+#[derive(PartialEq, Eq, Clone)]
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// Without the key.
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents").field("certificate", &self.certificate.len()).finish_non_exhaustive()
+    }
+}
+
+impl Certificates {
+    /// Reads or makes what the flags ask for.
+    ///
+    /// # Errors
+    /// Every certificate that cannot be used.
+    pub(super) fn load(config: &ServingConfig, provider: &CryptoProvider) -> Result<Self, Vec<CertificateError>> {
+        let mut errors = Vec::new();
+        let mut named = Vec::new();
+        for pair in &config.tls_sni_certificates {
+            let files =
+                Files { flag: "tls-sni-cert-key", certificate: pair.certificate.clone(), key: pair.key.clone() };
+            match Pair::read(files, pair.names.clone(), provider) {
+                Ok(pair) => named.push(pair),
+                Err(error) => errors.push(error),
+            }
+        }
+        match Pair::default(config, provider) {
+            Ok(default) if errors.is_empty() => Ok(Self { default, named }),
+            Ok(_) => Err(errors),
+            Err(error) => {
+                errors.insert(0, error);
+                Err(errors)
+            }
+        }
+    }
+
+    /// Reads the files again. What cannot be used leaves its predecessor in place.
+    pub(super) fn refresh(&self, provider: &CryptoProvider) {
+        self.named.iter().chain([&self.default]).for_each(|pair| pair.refresh(provider));
+    }
+
+    /// Chooses as Go's clients expect: the pair that names the server itself, then one with a wildcard, then one whose
+    /// certificate is for the name, then the default.
+    pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
+        let named = |matches: &dyn Fn(&Pair) -> bool| self.named.iter().find(|pair| matches(pair));
+        let pair = named(&|pair| pair.names.iter().any(|own| own.eq_ignore_ascii_case(name)))
+            .or_else(|| named(&|pair| pair.names.iter().any(|own| is_under(name, own))))
+            .or_else(|| named(&|pair| pair.names.is_empty() && pair.is_for(name)));
+        pair.unwrap_or(&self.default).state.lock().served.clone()
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.choose(client_hello.server_name().unwrap_or_default()))
+    }
+}
+
+impl Pair {
+    fn default(config: &ServingConfig, provider: &CryptoProvider) -> Result<Self, CertificateError> {
+        if let (Some(certificate), Some(key)) = (&config.tls_cert_file, &config.tls_private_key_file) {
+            let files = Files { flag: "tls-cert-file", certificate: certificate.clone(), key: key.clone() };
+            return Self::read(files, Vec::new(), provider);
+        }
+        if let Some(directory) = &config.cert_dir {
+            return Self::from_directory(directory, config.bind_address, provider);
+        }
+        let made = self_signed::make(config.bind_address).map_err(|error| CertificateError {
+            flag: "cert-dir",
+            what: "make a certificate in place of one from a directory",
+            path: PathBuf::new(),
+            source: error.into(),
+        })?;
+        let contents = Contents { certificate: made.certificate.into_bytes(), key: made.key.into_bytes() };
+        let files = Files { flag: "cert-dir", certificate: "(memory)".into(), key: "(memory)".into() };
+        let served = contents.certified(&files, provider)?;
+        Ok(Self { files: None, names: Vec::new(), state: Mutex::new(State { served, read: None }) })
+    }
+
+    /// The pair in a directory, which is made if neither part of it can be read. One part without the other is somebody's
+    /// mistake, and nothing is overwritten.
+    fn from_directory(directory: &Path, bind: IpAddr, provider: &CryptoProvider) -> Result<Self, CertificateError> {
+        let files = Files {
+            flag: "cert-dir",
+            certificate: directory.join(format!("{PAIR_NAME}.crt")),
+            key: directory.join(format!("{PAIR_NAME}.key")),
+        };
+        if std::fs::File::open(&files.certificate).is_err() && std::fs::File::open(&files.key).is_err() {
+            let failed =
+                |what, path: &Path, source| CertificateError { flag: "cert-dir", what, path: path.into(), source };
+            let made = self_signed::make(bind).map_err(|error| failed("make a pair in", directory, error.into()))?;
+            std::fs::create_dir_all(directory)
+                .map_err(|error| failed("make the directory", directory, error.into()))?;
+            self_signed::write(&files.key, &made.key, 0o600)
+                .map_err(|error| failed("write the key", &files.key, error.into()))?;
+            self_signed::write(&files.certificate, &made.certificate, 0o644).map_err(|error| {
+                // A key alone would be taken for somebody's mistake at the next start.
+                let _ = std::fs::remove_file(&files.key);
+                failed("write the certificate", &files.certificate, error.into())
+            })?;
+            tracing::info!(directory = %directory.display(), "made a certificate");
+        }
+        Self::read(files, Vec::new(), provider)
+    }
+
+    fn read(files: Files, names: Vec<String>, provider: &CryptoProvider) -> Result<Self, CertificateError> {
+        let contents = files.read()?;
+        let served = contents.certified(&files, provider)?;
+        let state = Mutex::new(State { served, read: Some(contents) });
+        Ok(Self { files: Some(files), names, state })
+    }
+
+    fn refresh(&self, provider: &CryptoProvider) {
+        let Some(files) = &self.files else { return };
+        let mut result = files.read_changed(self.state.lock().read.as_ref(), provider);
+        if result.as_ref().is_some_and(Result::is_err) {
+            // The two files are written one after the other: perhaps that was in between.
+            result = files.read_changed(self.state.lock().read.as_ref(), provider);
+        }
+        let mut state = self.state.lock();
+        match result {
+            None => {}
+            Some(Ok((contents, served))) => {
+                state.read = Some(contents);
+                state.served = served;
+                tracing::info!(certificate = %files.certificate.display(), "certificate was read again");
+            }
+            Some(Err((contents, error))) => {
+                if contents.is_none() && state.read.is_none() {
+                    return;
+                }
+                state.read = contents;
+                let certificate = files.certificate.display();
+                tracing::warn!(%certificate, error = chain(&error), "new certificate is not usable, the old one stays");
+            }
+        }
+    }
+
+    /// Whether the certificate is for this name.
+    fn is_for(&self, name: &str) -> bool {
+        let served = self.state.lock().served.clone();
+        let (Some(certificate), Ok(name)) = (served.cert.first(), ServerName::try_from(name)) else { return false };
+        ParsedCertificate::try_from(certificate).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+    }
+}
+
+/// A changed pair, or what is wrong with it; the contents are missing if they could not even be read.
+type Changed = Result<(Contents, Arc<CertifiedKey>), (Option<Contents>, CertificateError)>;
+
+impl Files {
+    fn read(&self) -> Result<Contents, CertificateError> {
+        let part = |what, path: &Path| std::fs::read(path).map_err(|error| self.error(what, path, error));
+        Ok(Contents {
+            certificate: part("read the certificate", &self.certificate)?,
+            key: part("read the key", &self.key)?,
+        })
+    }
+
+    /// Reads the pair; `None` if it is what was read before.
+    fn read_changed(&self, before: Option<&Contents>, provider: &CryptoProvider) -> Option<Changed> {
+        let contents = match self.read() {
+            Ok(contents) if before == Some(&contents) => return None,
+            Ok(contents) => contents,
+            Err(error) => return Some(Err((None, error))),
+        };
+        Some(match contents.certified(self, provider) {
+            Ok(served) => Ok((contents, served)),
+            Err(error) => Err((Some(contents), error)),
+        })
+    }
+
+    fn error(
+        &self,
+        what: &'static str,
+        path: &Path,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> CertificateError {
+        CertificateError { flag: self.flag, what, path: path.to_owned(), source: source.into() }
+    }
+}
+
+impl Contents {
+    fn certified(&self, files: &Files, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, CertificateError> {
+        let certificate = |error: Box<dyn std::error::Error + Send + Sync>| {
+            files.error("use the certificate", &files.certificate, error)
+        };
+        let chain = CertificateDer::pem_slice_iter(&self.certificate)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| certificate(error.to_string().into()))?;
+        if chain.is_empty() {
+            return Err(certificate("there is none in the file".into()));
+        }
+        // The library's own words may repeat what is in the file.
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|_| files.error("use the key", &files.key, "there is no private key in the file"))?;
+        CertifiedKey::from_der(chain, key, provider)
+            .map(Arc::new)
+            .map_err(|error| files.error("use the certificate with its key", &files.certificate, error))
+    }
+}
+
+/// Whether `name` is one label below the wildcard `pattern`.
+fn is_under(name: &str, pattern: &str) -> bool {
+    let Some(parent) = pattern.strip_prefix("*.") else { return false };
+    name.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
+}

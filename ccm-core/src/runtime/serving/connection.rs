@@ -1,0 +1,271 @@
+//! Connections: how many, how long, and what is done with each.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::Router;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+    service::TowerToHyperService,
+};
+use parking_lot::Mutex;
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
+use tower::{ServiceExt as _, service_fn};
+
+use super::guard::Peer;
+
+/// Limits of a server. The defaults are for a few probes and scrapers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Open connections; more are closed as they come.
+    pub(super) connections: usize,
+    /// Open connections of one address, so that no single one takes them all from the probes.
+    pub(super) per_address: usize,
+    /// For a TLS handshake.
+    pub(super) handshake: Duration,
+    /// For the head of a request.
+    pub(super) header: Duration,
+    /// For the answer to a request; a token is checked with the API server, which may take 10 s.
+    pub(super) answer: Duration,
+    /// For a connection without requests. Upstream's 90 s are what Go's clients expect.
+    pub(super) idle: Duration,
+    /// For connections when the server ends.
+    pub(super) grace: Duration,
+    /// HTTP/2 streams of a connection.
+    pub(super) streams: u32,
+    /// Bytes of a request's body.
+    pub(super) body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            per_address: 128,
+            handshake: Duration::from_secs(10),
+            header: Duration::from_secs(32),
+            answer: Duration::from_secs(30),
+            idle: Duration::from_secs(90),
+            grace: Duration::from_secs(1),
+            streams: 100,
+            body: 64 * 1024,
+        }
+    }
+}
+
+/// Counts open connections.
+#[derive(Debug, Default)]
+pub(super) struct Places(Mutex<HashMap<IpAddr, usize>>);
+
+/// A connection's place, free again when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+}
+
+impl Places {
+    /// Takes a place, if there is one for this address.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr, limits: &Limits) -> Option<Place> {
+        // IPv4 callers of a socket of both families.
+        let address = address.to_canonical();
+        let mut taken = self.0.lock();
+        if taken.values().sum::<usize>() >= limits.connections {
+            return None;
+        }
+        let own = taken.entry(address).or_default();
+        if *own >= limits.per_address {
+            return None;
+        }
+        *own += 1;
+        Some(Place { places: self.clone(), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.0.lock();
+        if let Some(own) = taken.get_mut(&self.address) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+    _place: Place,
+) {
+    // Small answers must not wait for an acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let handshake = timeout(limits.handshake, acceptor.accept(stream));
+    match stop.run_until_cancelled(handshake).await {
+        Some(Ok(Ok(stream))) => answer(stream, router, limits, stop).await,
+        Some(Ok(Err(error))) => tracing::debug!(%error, "TLS handshake failed"),
+        Some(Err(_)) => tracing::debug!("TLS handshake took too long"),
+        None => {}
+    }
+}
+
+async fn answer(stream: TlsStream<TcpStream>, router: Router, limits: Limits, stop: CancellationToken) {
+    let tls = stream.get_ref().1;
+    let h2 = tls.alpn_protocol() == Some(b"h2");
+    let certificates = tls.peer_certificates().unwrap_or_default();
+    let peer = Peer(certificates.iter().map(|certificate| certificate.clone().into_owned()).collect());
+    let requests = Requests::default();
+    let service = service_fn({
+        let requests = requests.clone();
+        move |request: Request<Incoming>| {
+            let (router, peer, request_in_hand) = (router.clone(), peer.clone(), requests.begin());
+            async move {
+                let _until_answered = request_in_hand;
+                let mut request = request.map(axum::body::Body::new);
+                request.extensions_mut().insert(peer);
+                match timeout(limits.answer, router.oneshot(request)).await {
+                    Ok(answered) => answered,
+                    Err(_) => Ok(too_slow()),
+                }
+            }
+        }
+    });
+    let streams = Streams::default();
+    let _streams_end_with_the_connection = streams.0.clone().drop_guard();
+    let builder = Builder::new(streams);
+    // What was agreed on, not what the first bytes look like: nothing limits the wait for those.
+    let mut builder = if h2 { builder.http2_only() } else { builder.http1_only() };
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(limits.streams);
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = requests.idle_for(limits.idle) => None,
+        () = stop.cancelled() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            // A caller that does not read its answer would hold the place for ever.
+            timeout(limits.answer, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Runs what hyper starts for HTTP/2 streams, until the token is cancelled.
+#[derive(Clone, Default)]
+struct Streams(CancellationToken);
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        let end = self.0.clone();
+        tokio::spawn(async move { end.run_until_cancelled(stream).await.map(drop) });
+    }
+}
+
+fn too_slow() -> Response<axum::body::Body> {
+    let mut response = Response::new("the answer took too long\n".into());
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
+}
+
+/// Requests of a connection that are not answered yet, and when the last one was.
+#[derive(Clone)]
+struct Requests(Arc<(AtomicUsize, Mutex<Instant>)>);
+
+struct InHand(Requests);
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self(Arc::new((AtomicUsize::new(0), Mutex::new(Instant::now()))))
+    }
+}
+
+impl Requests {
+    fn begin(&self) -> InHand {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+        InHand(self.clone())
+    }
+
+    /// Waits until nothing was in hand for `time`.
+    async fn idle_for(&self, time: Duration) {
+        loop {
+            let quiet = if self.0.0.load(Ordering::Relaxed) == 0 { self.0.1.lock().elapsed() } else { Duration::ZERO };
+            if quiet >= time {
+                return;
+            }
+            sleep(time.saturating_sub(quiet)).await;
+        }
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        *self.0.0.1.lock() = Instant::now();
+        self.0.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_takes_every_place() {
+        let places = Arc::new(Places::default());
+        let limits = Limits { connections: 3, per_address: 2, ..Limits::default() };
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let first = places.take(address("10.0.0.1"), &limits).unwrap();
+        let _second = places.take(address("::ffff:10.0.0.1"), &limits).unwrap();
+        assert!(places.take(address("10.0.0.1"), &limits).is_none(), "both families are one address");
+        let third = places.take(address("10.0.0.2"), &limits).unwrap();
+        assert!(places.take(address("10.0.0.3"), &limits).is_none(), "all places are taken");
+        drop((first, third));
+        assert!(places.take(address("10.0.0.1"), &limits).is_some());
+        assert_eq!(places.0.lock().len(), 1, "nothing is kept about who has left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_only_without_requests() {
+        let requests = Requests::default();
+        let begin = Instant::now();
+        let in_hand = requests.begin();
+        let idle = requests.idle_for(Duration::from_secs(90));
+        let finish = async {
+            sleep(Duration::from_secs(200)).await;
+            drop(in_hand);
+        };
+        tokio::join!(idle, finish);
+        assert_eq!(begin.elapsed(), Duration::from_secs(290));
+    }
+}

@@ -1,0 +1,70 @@
+//! The socket that is listened on.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+};
+
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+
+/// Connections that wait to be accepted; the kernel lowers it to its own limit.
+const BACKLOG: i32 = 1024;
+
+/// Listens on an address. Every address of the machine means both families, whichever it was written in, as in Go:
+/// manifests say 0.0.0.0 in IPv6 clusters, too.
+///
+/// `SO_REUSEADDR` is always set, as Go's and Rust's own listeners do: a restart must not wait for old connections.
+pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
+    if !address.ip().is_unspecified() {
+        return bind(address, share_port);
+    }
+    let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+    match bind(any, share_port) {
+        // A machine without IPv6.
+        Err(error) if address.is_ipv4() && error.kind() != io::ErrorKind::AddrInUse => bind(address, share_port),
+        bound => bound,
+    }
+}
+
+fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    if share_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_address_is_reached_by_both_families() {
+        let listener = listen((Ipv4Addr::UNSPECIFIED, 0).into(), false).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        if listener.local_addr().unwrap().is_ipv6() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_is_shared_only_by_those_who_permit_it() {
+        let first = listen((Ipv4Addr::LOCALHOST, 0).into(), true).unwrap();
+        let address = first.local_addr().unwrap();
+        assert_eq!(listen(address, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(listen(address, true).unwrap().local_addr().unwrap(), address);
+    }
+}

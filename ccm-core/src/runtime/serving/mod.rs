@@ -1,0 +1,182 @@
+//! The HTTPS server of health, metrics and configuration.
+//!
+//! It listens before the election, on a standby too, and ends last. Which pages there are is in [`Pages`], who sees them is
+//! decided by the [`Door`]; certificates are read again when their files change.
+
+pub mod auth;
+mod certificates;
+mod connection;
+mod guard;
+mod listener;
+pub(crate) mod names;
+mod pages;
+mod self_signed;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::Router;
+use rustls::crypto::CryptoProvider;
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    certificates::CertificateError,
+    guard::{Door, Guard, Peer},
+    pages::Pages,
+};
+use self::{
+    certificates::Certificates,
+    connection::{Limits, Places},
+};
+use crate::{config::ServingConfig, error::chain};
+
+/// How often certificate files are looked at. They are small; a renewed certificate has days of overlap.
+const CERTIFICATE_PERIOD: Duration = Duration::from_secs(10);
+/// Pause after a connection that could not be accepted: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the server cannot run: all that is wrong with its flags and files at once.
+#[derive(Debug)]
+pub struct ServingErrors(Vec<ServingError>);
+
+/// One reason why the server cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// A certificate cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The address cannot be listened on.
+    #[error("--secure-port={}, --bind-address={}: listen on {address}", address.port(), address.ip())]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The TLS flags contradict each other.
+    #[error("TLS settings")]
+    Tls(#[from] rustls::Error),
+    /// A name in a flag is unknown.
+    #[error("TLS settings: {0}")]
+    Name(String),
+}
+
+impl fmt::Display for ServingErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors: Vec<_> = self.0.iter().map(|error| chain(error)).collect();
+        f.write_str(&errors.join("\n"))
+    }
+}
+
+impl std::error::Error for ServingErrors {}
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    certificates: Arc<Certificates>,
+    provider: Arc<CryptoProvider>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Reads the certificates and listens; `None` when `--secure-port` is 0. To be called inside a runtime.
+    ///
+    /// # Errors
+    /// All that is wrong; then nothing is left behind but a certificate that was made in `--cert-dir`.
+    pub fn bind(config: &ServingConfig) -> Result<Option<Self>, ServingErrors> {
+        match config.port {
+            Some(port) => Self::bind_port(config, port.get()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn bind_port(config: &ServingConfig, port: u16) -> Result<Self, ServingErrors> {
+        let address = SocketAddr::new(config.bind_address, port);
+        let provider = names::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
+            .map(Arc::new)
+            .map_err(|why| ServingErrors(vec![ServingError::Name(why)]))?;
+        let mut errors = Vec::new();
+        let listener = listener::listen(address, config.permit_port_sharing)
+            .and_then(|listener| Ok((listener.local_addr()?, listener)))
+            .map_err(|source| errors.push(ServingError::Listen { address, source }));
+        let certificates = Certificates::load(config, &provider)
+            .map_err(|wrong| errors.extend(wrong.into_iter().map(ServingError::Certificate)));
+        let (Ok((local, listener)), Ok(certificates)) = (listener, certificates) else {
+            return Err(ServingErrors(errors));
+        };
+        let certificates = Arc::new(certificates);
+        let tls = tls::server_config(config, &provider, certificates.clone())
+            .map_err(|error| ServingErrors(vec![error.into()]))?;
+        let mut limits = Limits::default();
+        if config.http2_max_streams_per_connection > 0 {
+            limits.streams = config.http2_max_streams_per_connection;
+        }
+        Ok(Self { listener, address: local, tls: Arc::new(tls), certificates, provider, limits })
+    }
+
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop`; then requests that were begun have a second to end.
+    pub async fn run(self, router: Router, stop: CancellationToken) {
+        tracing::info!(address = %self.address, "serving");
+        let router = router.layer(axum::extract::DefaultBodyLimit::max(self.limits.body));
+        let (certificates, provider) = (self.certificates.clone(), self.provider.clone());
+        let renewals = async {
+            loop {
+                tokio::time::sleep(CERTIFICATE_PERIOD).await;
+                certificates.refresh(&provider);
+            }
+        };
+        tokio::select! {
+            () = self.accept(router, &stop) => {}
+            () = renewals => {}
+        }
+    }
+
+    async fn accept(&self, router: Router, stop: &CancellationToken) {
+        let places = Arc::new(Places::default());
+        let acceptor = TlsAcceptor::from(self.tls.clone());
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                Some(ended) = connections.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a connection's task failed");
+                    }
+                    continue;
+                }
+                accepted = self.listener.accept() => accepted,
+            };
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Some(place) = places.take(address.ip(), &self.limits) else {
+                tracing::debug!(%address, "too many connections, one more is closed");
+                continue;
+            };
+            let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
+            connections.spawn(connection::serve(stream, acceptor, router, self.limits, stop, place));
+        }
+        let all = async { while connections.join_next().await.is_some() {} };
+        if timeout(self.limits.grace, all).await.is_err() {
+            tracing::debug!("connections did not end in time and are closed");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Certificates that nobody signed: enough for probes and for callers that do not ask who answers.
+
+use std::{io, io::Write as _, net::IpAddr, os::unix::fs::OpenOptionsExt as _, path::Path};
+
+use jiff::{Timestamp, tz::TimeZone};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
+
+/// Longer than any process runs: nothing replaces it while it is served.
+const YEARS: i16 = 10;
+
+/// A certificate and its key, in PEM.
+pub(super) struct Made {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// Makes a certificate for loopback and, unless that stands for every address, the address listened on.
+pub(super) fn make(bind: IpAddr) -> Result<Made, rcgen::Error> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if !bind.is_unspecified() && !names.contains(&bind.to_string()) {
+        names.push(bind.to_string());
+    }
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "cloud-controller-manager");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // Yesterday, since clocks differ; the first days of a month do for its end.
+    let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
+    let begin = today.yesterday().unwrap_or(today);
+    let date = |year: i16| {
+        let part = |value: i8| u8::try_from(value).unwrap_or(1);
+        date_time_ymd(year.into(), part(begin.month()), part(begin.day()).min(28))
+    };
+    params.not_before = date(begin.year());
+    params.not_after = date(begin.year().saturating_add(YEARS));
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Writes a file that is not there yet with these rights, whatever the process's mask adds to them.
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    options.open(path)?.write_all(text.as_bytes())
+}

@@ -1,0 +1,86 @@
+//! TLS settings of the server.
+
+use std::sync::Arc;
+
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+    version::{TLS12, TLS13},
+};
+
+use super::certificates::Certificates;
+use crate::config::{self, TlsVersion};
+
+/// Puts the settings together.
+pub(super) fn server_config(
+    config: &config::ServingConfig,
+    provider: &Arc<CryptoProvider>,
+    certificates: Arc<Certificates>,
+) -> Result<ServerConfig, Error> {
+    let versions = match config.tls_min_version {
+        TlsVersion::Tls13 => &[&TLS13][..],
+        // The library has nothing below.
+        TlsVersion::Default | TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => &[&TLS13, &TLS12],
+    };
+    let verifier = AnyClient(provider.clone());
+    let mut tls = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(certificates);
+    // A list of groups or suites is in the order of the operator's preference.
+    tls.ignore_client_order = true;
+    tls.alpn_protocols = match config.disable_http2 {
+        true => vec![b"http/1.1".to_vec()],
+        false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
+    Ok(tls)
+}
+
+/// Asks for a client certificate and takes any, or none: who its holder is gets decided per request, with CAs that change
+/// while the process runs. That the caller has the certificate's key is proved here.
+#[derive(Debug)]
+struct AnyClient(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

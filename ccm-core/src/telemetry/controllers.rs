@@ -1,0 +1,172 @@
+//! What all controllers count alike.
+
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry};
+use tokio::time::Instant;
+use tracing::{Instrument, Span, field::Empty};
+
+use super::{
+    metrics::{counters, register},
+    queue::QueueMetrics,
+};
+use crate::config::controllers as names;
+
+/// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per process.
+#[derive(Clone, Debug)]
+pub struct ControllerMetrics {
+    /// Work queues.
+    pub queues: QueueMetrics,
+    reconciles: IntCounterVec,
+    duration: HistogramVec,
+    saved: IntCounterVec,
+}
+
+/// How a reconcile ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is as it should be, changed or not.
+    Done,
+    /// Looked at again soon, because something outside has to happen first.
+    Pending,
+    /// It failed.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [&'static str; 3] = ["done", "pending", "failed"];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Pending => "pending",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A write to the API server that is compared with what is there first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Addresses of a Node, by the periodic comparison.
+    NodeAddresses,
+    /// Additional labels of a Node, by the same.
+    NodeLabels,
+    /// Condition `NetworkUnavailable` of a Node.
+    NodeCondition,
+    /// Status and annotations of a Service.
+    ServiceStatus,
+    /// Finalizer of a Service.
+    ServiceFinalizer,
+}
+
+impl Write {
+    const ALL: [&'static str; 5] =
+        ["node_addresses", "node_labels", "node_condition", "service_status", "service_finalizer"];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NodeAddresses => "node_addresses",
+            Self::NodeLabels => "node_labels",
+            Self::NodeCondition => "node_condition",
+            Self::ServiceStatus => "service_status",
+            Self::ServiceFinalizer => "service_finalizer",
+        }
+    }
+}
+
+/// Every controller of the framework.
+const CONTROLLERS: [&str; 5] =
+    [names::CLOUD_NODE, names::CLOUD_NODE_LIFECYCLE, names::NODE_IPAM, names::NODE_ROUTE, names::SERVICE_LB];
+
+/// Seconds: from a look that costs nothing to a call that runs into its deadline.
+const SECONDS: [f64; 10] = [0.001, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0];
+
+impl ControllerMetrics {
+    /// Registers the queues' families, `ccm_reconciles_total{controller,outcome}`,
+    /// `ccm_reconcile_duration_seconds{controller}` and `ccm_api_writes_saved_total{write}`.
+    ///
+    /// # Errors
+    /// When a name is taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let duration = HistogramVec::new(
+            HistogramOpts::new("ccm_reconcile_duration_seconds", "Duration of reconciles.").buckets(SECONDS.to_vec()),
+            &["controller"],
+        )?;
+        for controller in CONTROLLERS {
+            duration.with_label_values(&[controller]);
+        }
+        Ok(Self {
+            queues: QueueMetrics::register(registry)?,
+            reconciles: counters(
+                registry,
+                "ccm_reconciles_total",
+                "Reconciles by controller and outcome: looks at one node or service, passes over all nodes or routes.",
+                &[("controller", &CONTROLLERS), ("outcome", &Outcome::ALL)],
+            )?,
+            duration: register(registry, duration)?,
+            saved: counters(
+                registry,
+                "ccm_api_writes_saved_total",
+                "Writes to the API server that were not made because nothing would have changed.",
+                &[("write", &Write::ALL)],
+            )?,
+        })
+    }
+
+    /// Does `work` about `object` in a span of its own, and counts how it ends. `work` may say why it is done with
+    /// [`because`].
+    pub(crate) async fn reconcile<T>(
+        &self,
+        controller: &'static str,
+        object: &str,
+        work: impl Future<Output = (Outcome, T)>,
+    ) -> T {
+        let span = tracing::info_span!("reconcile", controller, object, reason = Empty, outcome = Empty);
+        let started = Instant::now();
+        let (outcome, value) = work.instrument(span.clone()).await;
+        span.record("outcome", outcome.as_str());
+        self.reconciled(controller, outcome, started.elapsed());
+        value
+    }
+
+    fn reconciled(&self, controller: &str, outcome: Outcome, took: Duration) {
+        self.reconciles.with_label_values(&[controller, outcome.as_str()]).inc();
+        self.duration.with_label_values(&[controller]).observe(took.as_secs_f64());
+    }
+
+    /// Counts a write that was not needed.
+    pub(crate) fn saved(&self, write: Write) {
+        self.saved.with_label_values(&[write.as_str()]).inc();
+    }
+}
+
+/// Says why the reconcile at hand is done.
+pub(crate) fn because(reason: &'static str) {
+    Span::current().record("reason", reason);
+}
+
+/// Makes the span of a call of the provider.
+pub(crate) fn call_span(operation: &'static str) -> Span {
+    tracing::info_span!("cloud_call", operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn reconciles_are_counted_with_their_outcome_and_time() {
+        let registry = Registry::new();
+        let metrics = ControllerMetrics::register(&registry).unwrap();
+        let work = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            (Outcome::Pending, 7)
+        };
+        assert_eq!(metrics.reconcile(names::SERVICE_LB, "default/web", work).await, 7);
+        let count = |outcome| metrics.reconciles.with_label_values(&[names::SERVICE_LB, outcome]).get();
+        assert_eq!(Outcome::ALL.map(count), [0, 1, 0]);
+        let time = metrics.duration.with_label_values(&[names::SERVICE_LB]);
+        assert_eq!((time.get_sample_count(), time.get_sample_sum()), (1, 3.0));
+    }
+}

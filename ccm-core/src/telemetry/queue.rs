@@ -1,0 +1,178 @@
+//! Metrics of the work queues.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
+    core::{Collector, Desc},
+    exponential_buckets,
+    proto::MetricFamily,
+};
+
+use super::metrics::register;
+
+/// Work queues by name, under the names and buckets of Go's (`k8s.io/component-base/metrics/prometheus/workqueue`
+/// v0.37), and two of ours. Registered once per process.
+///
+/// As upstream, `workqueue_depth` counts keys to be worked on, those included that were put in again while somebody owns
+/// them, and `workqueue_retries_total` what comes back after a failure; what waits for its time without one is in
+/// `ccm_workqueue_delayed`.
+#[derive(Clone, Debug)]
+pub struct QueueMetrics {
+    adds: IntCounterVec,
+    waiting: HistogramVec,
+    working: HistogramVec,
+    retries: IntCounterVec,
+    now: Now,
+}
+
+/// The metrics of one queue that are counted as things happen.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueSeries {
+    /// Keys put in line.
+    pub(crate) adds: IntCounter,
+    /// Time from then until somebody owned them.
+    pub(crate) waiting: Histogram,
+    /// Time for which somebody owned them.
+    pub(crate) working: Histogram,
+    /// Failures.
+    pub(crate) retries: IntCounter,
+}
+
+/// How a queue is at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct QueueState {
+    /// Keys to be worked on.
+    pub(crate) depth: usize,
+    /// Keys that wait for their time.
+    pub(crate) delayed: usize,
+    /// How long the longest has waited among the keys to be worked on.
+    pub(crate) oldest: Duration,
+    /// For how long all keys together are owned that somebody owns.
+    pub(crate) unfinished: Duration,
+    /// For how long the longest is.
+    pub(crate) longest: Duration,
+}
+
+/// What can be asked how it is.
+pub(crate) trait Observed: Send + Sync {
+    fn state(&self) -> QueueState;
+}
+
+impl QueueMetrics {
+    /// Registers, all with label `name`, `workqueue_depth`, `workqueue_adds_total`, `workqueue_queue_duration_seconds`,
+    /// `workqueue_work_duration_seconds`, `workqueue_unfinished_work_seconds`,
+    /// `workqueue_longest_running_processor_seconds`, `workqueue_retries_total`, `ccm_workqueue_delayed` and
+    /// `ccm_workqueue_oldest_seconds`.
+    ///
+    /// # Errors
+    /// When a name is taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let counter = |name: &str, help: &str| register(registry, IntCounterVec::new(Opts::new(name, help), LABELS)?);
+        let histogram = |name: &str, help: &str| {
+            let opts = HistogramOpts::new(name, help).buckets(exponential_buckets(1e-8, 10.0, 10)?);
+            register(registry, HistogramVec::new(opts, LABELS)?)
+        };
+        Ok(Self {
+            adds: counter("workqueue_adds_total", "Keys put in line.")?,
+            waiting: histogram("workqueue_queue_duration_seconds", "How long keys were in line.")?,
+            working: histogram("workqueue_work_duration_seconds", "How long keys were worked on.")?,
+            retries: counter("workqueue_retries_total", "Keys that come back after a failure.")?,
+            now: register(registry, Now::new()?)?,
+        })
+    }
+
+    /// Shows a queue under this name, from now until it is gone.
+    pub(crate) fn follow(&self, name: &'static str, queue: Weak<dyn Observed>) -> QueueSeries {
+        self.now.queues.lock().push((name, queue));
+        QueueSeries {
+            adds: self.adds.with_label_values(&[name]),
+            waiting: self.waiting.with_label_values(&[name]),
+            working: self.working.with_label_values(&[name]),
+            retries: self.retries.with_label_values(&[name]),
+        }
+    }
+}
+
+const LABELS: &[&str] = &["name"];
+
+/// Gauges that are worked out when they are read.
+#[derive(Clone, Debug)]
+struct Now {
+    depth: GaugeVec,
+    delayed: GaugeVec,
+    oldest: GaugeVec,
+    unfinished: GaugeVec,
+    longest: GaugeVec,
+    queues: Queues,
+}
+
+type Named = (&'static str, Weak<dyn Observed>);
+
+#[derive(Clone, Default)]
+struct Queues(Arc<Mutex<Vec<Named>>>);
+
+impl std::fmt::Debug for Queues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.lock().iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl std::ops::Deref for Queues {
+    type Target = Mutex<Vec<Named>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Now {
+    fn new() -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str| GaugeVec::new(Opts::new(name, help), LABELS);
+        Ok(Self {
+            depth: gauge("workqueue_depth", "Keys in line.")?,
+            delayed: gauge("ccm_workqueue_delayed", "Keys that wait for their time, after a failure or for a look.")?,
+            oldest: gauge("ccm_workqueue_oldest_seconds", "How long the longest-waiting key has been in line.")?,
+            unfinished: gauge(
+                "workqueue_unfinished_work_seconds",
+                "How long all keys that are worked on now have been so, taken together. It grows where work hangs.",
+            )?,
+            longest: gauge(
+                "workqueue_longest_running_processor_seconds",
+                "How long the key has been worked on that has been so for the longest time.",
+            )?,
+            queues: Queues::default(),
+        })
+    }
+
+    fn families(&self) -> [&GaugeVec; 5] {
+        [&self.depth, &self.delayed, &self.oldest, &self.unfinished, &self.longest]
+    }
+}
+
+impl Collector for Now {
+    fn desc(&self) -> Vec<&Desc> {
+        self.families().iter().flat_map(|family| family.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        for (name, queue) in &*self.queues.lock() {
+            let Some(queue) = queue.upgrade() else { continue };
+            let state = queue.state();
+            let set = |family: &GaugeVec, value: f64| {
+                let gauge: Gauge = family.with_label_values(&[*name]);
+                gauge.set(value);
+            };
+            set(&self.depth, state.depth as f64);
+            set(&self.delayed, state.delayed as f64);
+            set(&self.oldest, state.oldest.as_secs_f64());
+            set(&self.unfinished, state.unfinished.as_secs_f64());
+            set(&self.longest, state.longest.as_secs_f64());
+        }
+        self.families().iter().flat_map(|family| family.collect()).collect()
+    }
+}
