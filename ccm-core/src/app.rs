@@ -3,7 +3,10 @@
 use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
 
 use axum::Router;
-use tokio::sync::oneshot;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -17,7 +20,6 @@ use crate::{
             auth::{Auth, AuthClients},
         },
         shadow::Verdict,
-        shutdown::{SignalSource, UnixSignals},
     },
     telemetry::{
         logging::{self, Verbosity},
@@ -59,13 +61,15 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let config = match config::parse(&product, args)? {
+    let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
             say(&mut std::io::stdout(), &text);
             return Ok(ExitCode::SUCCESS);
         }
         Invocation::Run(config) => *config,
     };
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    config.read_client_gates(std::env::vars_os().filter_map(text));
     let (traces, spans) = traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
@@ -97,7 +101,7 @@ where
     let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
     let provider = build(config.clone()).await?;
     tracing::info!(version = product.version, provider = provider.name(), "starting");
-    let signals = UnixSignals::install()?;
+    let signals = Signals::install()?;
     let manager = Manager::from_config(product.clone(), config.clone(), provider).await?;
     let Some(server) = server else {
         return Box::pin(run_until_signalled(manager, signals)).await;
@@ -134,7 +138,7 @@ fn recognise_callers(
 /// Runs the manager and answers meanwhile, so that what happens at the end can be seen as well.
 async fn run_and_serve(
     manager: Manager,
-    signals: impl SignalSource,
+    signals: Signals,
     server: Server,
     router: Router,
     auth: oneshot::Receiver<Auth>,
@@ -168,8 +172,29 @@ fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLaye
     Ok(Some(Traces::start(&settings, product.binary, product.version, instance)?))
 }
 
+/// The signals that ask the process to end: `SIGTERM` from the kubelet, `SIGINT` from Ctrl-C.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes them over from now on.
+    fn install() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one. None is lost when the future is dropped.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
 /// Runs the manager; the first signal stops it in order, the second at once.
-async fn run_until_signalled(manager: Manager, mut signals: impl SignalSource) -> Result<ExitCode, BoxError> {
+async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<ExitCode, BoxError> {
     let stop = CancellationToken::new();
     let run = manager.run(stop.clone());
     tokio::pin!(run);
@@ -185,7 +210,7 @@ async fn run_until_signalled(manager: Manager, mut signals: impl SignalSource) -
                 if stop.is_cancelled() {
                     return Err(format!("{signal} again: stopped without waiting").into());
                 }
-                tracing::info!(%signal, "stopping; a second signal ends the process at once");
+                tracing::info!(signal, "stopping; a second signal ends the process at once");
                 stop.cancel();
             }
         }

@@ -5,6 +5,7 @@
 #[path = "../../tests/testkit/src/control_plane/assets.rs"]
 mod assets;
 mod bench;
+mod chart;
 mod control_plane;
 mod licenses;
 mod process;
@@ -41,6 +42,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Makes the chart's rules from `rbac/`, and the table in its README from `values.yaml`
+    Chart(chart::Arguments),
     /// Measures the controllers on a real control plane and prints tables; needs Go
     Bench(bench::Arguments),
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
@@ -71,6 +74,7 @@ fn run(task: Task) -> anyhow::Result<()> {
             }
             process::run(&mut fmt)
         }
+        Task::Chart(arguments) => chart::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Ci => process::run(&mut Command::new(root()?.join(".ci/run"))),
     }

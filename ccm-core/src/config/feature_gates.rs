@@ -38,8 +38,6 @@ pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReco
 /// Additional labels of the cloud are refreshed with the addresses of a node. Proposed upstream for 1.38
 /// (kubernetes/kubernetes#141616).
 pub const ADDITIONAL_LABELS_RECONCILIATION: &str = "CloudNodeAdditionalLabelsReconciliation";
-/// Admission webhooks are served.
-pub const WEBHOOK: &str = "CloudControllerManagerWebhook";
 /// Logging flags of alpha quality may be set.
 pub const LOGGING_ALPHA_OPTIONS: &str = "LoggingAlphaOptions";
 
@@ -73,8 +71,8 @@ impl Gate {
 /// Every gate, sorted by name within its kind. To build what a gate asks for, add `.works()`.
 pub static GATES: &[Gate] = &[
     // The cloud-controller-manager's own.
-    alpha(WATCH_BASED_ROUTES),
-    alpha(WEBHOOK),
+    alpha(WATCH_BASED_ROUTES).works(),
+    alpha("CloudControllerManagerWebhook"),
     alpha(ADDITIONAL_LABELS_RECONCILIATION).works(),
     alpha("ControllerManagerReleaseLeaderElectionLockOnExit"),
     // Logging and metrics.
@@ -174,6 +172,19 @@ impl FeatureGates {
     }
 }
 
+/// Lists the gates that can be set, as upstream does: name, values, stage and default. Those of the API server's library,
+/// which change nothing here, are told as such.
+pub(super) fn options() -> impl Iterator<Item = String> {
+    let open = |gate: &&Gate| matches!(gate.stage, Stage::Alpha | Stage::Beta) && !gate.locked;
+    let mut gates: Vec<&Gate> = GATES.iter().filter(open).collect();
+    gates.sort_by_key(|gate| (!gate.has_effect, gate.name));
+    gates.into_iter().map(|gate| {
+        let stage = if gate.stage == Stage::Alpha { "ALPHA" } else { "BETA" };
+        let effect = if gate.has_effect { "" } else { ", no effect here" };
+        format!("{}=true|false ({stage} - default={}{effect})", gate.name, gate.default)
+    })
+}
+
 /// Warnings about gates that were set to other than their default and change nothing here.
 pub(super) fn warnings(wanted: &BTreeMap<String, bool>) -> Vec<String> {
     let idle = |name: &str, value: bool| {
@@ -189,6 +200,8 @@ pub(super) fn warnings(wanted: &BTreeMap<String, bool>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WEBHOOK: &str = "CloudControllerManagerWebhook";
 
     fn gates(wanted: &[(&str, bool)]) -> Result<FeatureGates, Vec<ConfigError>> {
         FeatureGates::new(&wanted.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
@@ -226,6 +239,20 @@ mod tests {
         let errors = gates(&[("NoSuchGate", true), ("NorThis", false)]).unwrap_err();
         assert_eq!(errors.len(), 2);
         assert_eq!(errors[1].to_string(), "--feature-gates=NorThis=false: unrecognized feature gate");
+    }
+
+    #[test]
+    fn options_have_stage_and_default_and_those_with_effect_come_first() {
+        let options: Vec<String> = options().collect();
+        assert_eq!(options[0], "AllAlpha=true|false (ALPHA - default=false)");
+        assert!(options.contains(&format!("{WATCH_BASED_ROUTES}=true|false (ALPHA - default=false)")), "{options:?}");
+        let idle = |option: &&String| option.ends_with(", no effect here)");
+        assert_eq!(
+            options.iter().find(idle).unwrap(),
+            "APIResponseCompression=true|false (BETA - default=true, no effect here)"
+        );
+        assert!(options.iter().skip_while(|option| !idle(option)).all(|option| idle(&option)));
+        assert!(!options.iter().any(|option| option.starts_with("KMSv1")), "deprecated");
     }
 
     #[test]

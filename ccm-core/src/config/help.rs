@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Product;
+use super::feature_gates;
 use super::flags::{self, Flag, Group, Support};
 
 /// Columns after which help texts break.
@@ -48,13 +49,18 @@ fn help_entry(text: &mut String, flag: &Flag) {
         let _ = write!(words, " ({note})");
     }
     wrap(text, &words);
+    if flag.name == "feature-gates" {
+        wrap(text, "Options are:");
+        for option in feature_gates::options() {
+            wrap(text, &option);
+        }
+    }
 }
 
 /// What to know about a flag that does not do its work, or soon will not.
 fn note(flag: &Flag) -> Option<String> {
     let support = match flag.support {
         Support::Built => None,
-        Support::Planned => Some("not supported yet: accepted, no effect".to_owned()),
         Support::NoEffect(why) => Some(format!("no effect: {why}")),
     };
     let deprecated = flag.deprecated.map(|advice| format!("DEPRECATED: {advice}"));
@@ -141,7 +147,6 @@ fn reference_row(page: &mut String, flag: &Flag) {
     let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
     let supported = match flag.support {
         Support::Built => "yes".to_owned(),
-        Support::Planned => "not yet".to_owned(),
         Support::NoEffect(why) => format!("no effect: {why}"),
     };
     let deprecated = flag.deprecated.map(|advice| format!(" *Deprecated: {advice}.*")).unwrap_or_default();

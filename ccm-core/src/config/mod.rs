@@ -16,6 +16,7 @@
 
 mod args;
 pub mod client;
+mod client_gates;
 mod configz;
 pub mod controllers;
 pub(crate) mod duration;
@@ -31,6 +32,7 @@ mod value;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+pub use client_gates::ClientGates;
 pub use controllers::{ControllerInfo, ControllerSelection};
 pub use error::{ConfigError, ConfigErrors};
 pub use feature_gates::FeatureGates;
@@ -136,7 +138,7 @@ fn defaults(product: &Product) -> Config {
 }
 
 /// Beginnings of the names of flags that a shadow does not look at.
-const NOT_IN_A_SHADOW: [&str; 3] = ["leader-elect", "enable-leader-migration", "leader-migration-config"];
+const NOT_IN_A_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
 
 /// Fills in the list of flags and the warnings.
 fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
@@ -149,9 +151,6 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
         if changed {
             warnings.extend(match flag.support {
                 flags::Support::Built => None,
-                flags::Support::Planned => {
-                    Some(format!("--{}={value} is not supported yet and has no effect", flag.name))
-                }
                 flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
         }
@@ -159,7 +158,10 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
             && used.contains(flag.name)
             && NOT_IN_A_SHADOW.iter().any(|of| flag.name.starts_with(of))
         {
-            warnings.push(format!("--{}={value} has no effect with --shadow: it takes no lease", flag.name));
+            warnings.push(format!(
+                "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",
+                flag.name
+            ));
         }
         if let Some(advice) = flag.deprecated.filter(|_| used.contains(flag.name)) {
             warnings.push(format!("--{} is deprecated: {advice}", flag.name));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::client_gates::ClientGates;
 use super::controllers::ControllerSelection;
 use super::feature_gates::FeatureGates;
 use crate::{controllers::node_ipam, telemetry::logging::LoggingConfig};
@@ -52,6 +53,8 @@ pub struct Config {
     pub logging: LoggingConfig,
     /// Feature gates.
     pub feature_gates: FeatureGates,
+    /// Feature gates of the API client.
+    pub client_gates: ClientGates,
     /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the product's own if unset.
     pub reported_version: Option<String>,
     /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)), by name.
@@ -127,6 +130,7 @@ impl Config {
             webhook: WebhookConfig { enabled: Vec::new(), serving: ServingConfig::blank() },
             logging: LoggingConfig::default(),
             feature_gates: FeatureGates::default(),
+            client_gates: ClientGates::default(),
             reported_version: None,
             extra: BTreeMap::new(),
             warnings: Vec::new(),

@@ -19,6 +19,8 @@ enum Inner {
     AlwaysOpen,
     /// Nobody can open it.
     Shut,
+    /// Two leases are needed.
+    Both(WriteGate, WriteGate),
     Until(Mutex<Option<Instant>>),
 }
 
@@ -48,6 +50,12 @@ impl WriteGate {
         (gate.clone(), GateKeeper(gate))
     }
 
+    /// Makes a gate that is open while both are.
+    #[must_use]
+    pub fn both(one: Self, other: Self) -> Self {
+        Self(Arc::new(Inner::Both(one, other)))
+    }
+
     /// Checks the gate. To be called immediately before a request is sent, not once per reconcile.
     ///
     /// # Errors
@@ -56,6 +64,7 @@ impl WriteGate {
         match &*self.0 {
             Inner::AlwaysOpen => Ok(()),
             Inner::Shut => Err(NotLeader),
+            Inner::Both(one, other) => one.may_write().and_then(|()| other.may_write()),
             Inner::Until(until) => match *until.lock() {
                 Some(until) if Instant::now() < until => Ok(()),
                 _ => Err(NotLeader),
@@ -109,6 +118,21 @@ mod tests {
         assert_eq!(gate.may_write(), Ok(()));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(gate.may_write(), Err(NotLeader));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_gates_are_open_while_each_is() {
+        let ((one, first), (other, second)) = (WriteGate::closed(), WriteGate::closed());
+        let both = WriteGate::both(one, other);
+        first.open_until(Instant::now() + Duration::from_secs(2));
+        assert_eq!(both.may_write(), Err(NotLeader));
+        second.open_until(Instant::now() + Duration::from_secs(5));
+        assert_eq!(both.may_write(), Ok(()));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(both.may_write(), Err(NotLeader));
+        first.open_until(Instant::now() + Duration::from_secs(2));
+        second.close();
+        assert_eq!(both.may_write(), Err(NotLeader));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cache;
+pub mod credentials;
 pub mod events;
 pub mod gate;
 pub mod health;

@@ -1,59 +1,14 @@
-//! Starting, naming, watching and ending the tasks of a process, and the signals that end it.
+//! Starting, naming, watching and ending the tasks of a process.
 //!
-//! Nothing here exits the process: `main` gets an [`Exit`] and decides.
+//! Nothing here exits the process or hears its signals: whoever stops the tasks cancels their token.
 
-use std::{collections::HashMap, fmt, io, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use tokio::{
-    signal::unix::{Signal as Stream, SignalKind, signal},
     task::{Id, JoinError, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-
-/// A signal that asks the process to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// `SIGTERM`, from the kubelet.
-    Terminate,
-    /// `SIGINT`, from Ctrl-C.
-    Interrupt,
-}
-
-/// Where signals come from: [`UnixSignals`], or a channel in tests.
-pub trait SignalSource: Send {
-    /// Waits for the next signal.
-    ///
-    /// # Cancellation
-    /// No signal is lost when the future is dropped.
-    fn next(&mut self) -> impl Future<Output = Signal> + Send;
-}
-
-/// The signals of this process.
-#[derive(Debug)]
-pub struct UnixSignals {
-    terminate: Stream,
-    interrupt: Stream,
-}
-
-impl UnixSignals {
-    /// Takes over `SIGTERM` and `SIGINT` from now on.
-    ///
-    /// # Errors
-    /// When the handlers cannot be installed.
-    pub fn install() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-}
-
-impl SignalSource for UnixSignals {
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::Terminate,
-            _ = self.interrupt.recv() => Signal::Interrupt,
-        }
-    }
-}
 
 /// Why the tasks ended other than by being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -95,8 +50,6 @@ pub enum TaskError {
 pub enum Exit {
     /// As asked: every task ended in time.
     Stopped,
-    /// A second signal came before every task had ended.
-    Aborted(Signal),
     /// A task ended, failed or panicked, which stopped the others, or some did not end in time.
     Failed(TaskError),
 }
@@ -126,36 +79,25 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
-    /// Runs until every task has ended: asked by the stop token or by the first signal, or because a task ended.
-    /// After that the others have `limit` to end.
+    /// Runs until every task has ended: asked by the stop token, or because a task ended. After that the others have
+    /// `limit` to end.
     ///
     /// # Errors
     /// None: every way to end is an [`Exit`]. With several failures it is the first, since the others follow from it;
     /// all are logged.
-    pub async fn run(mut self, mut signals: impl SignalSource, limit: Duration) -> Exit {
+    ///
+    /// # Cancellation
+    /// Dropping the future aborts every task.
+    pub async fn run(mut self, limit: Duration) -> Exit {
         let stop = self.stop.clone();
         let mut failure = tokio::select! {
             biased;
             () = stop.cancelled() => None,
-            signal = signals.next() => {
-                tracing::info!(?signal, "stopping; a second signal aborts");
-                None
-            }
             error = self.ended_early() => Some(error),
         };
         stop.cancel();
-        let aborted = tokio::select! {
-            biased;
-            () = self.end(&mut failure, limit) => None,
-            signal = signals.next() => Some(signal),
-        };
-        match aborted {
-            None => failure.map_or(Exit::Stopped, Exit::Failed),
-            Some(signal) => {
-                tracing::warn!(?signal, tasks = ?self.running(), "aborting");
-                Exit::Aborted(signal)
-            }
-        }
+        self.end(&mut failure, limit).await;
+        failure.map_or(Exit::Stopped, Exit::Failed)
     }
 
     /// Waits for the first task that ends. Never returns while there is none.
@@ -225,15 +167,6 @@ fn log(error: &TaskError) {
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Terminate => "SIGTERM",
-            Self::Interrupt => "SIGINT",
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,26 +1,11 @@
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-struct Sent(UnboundedReceiver<Signal>);
-
-impl SignalSource for Sent {
-    async fn next(&mut self) -> Signal {
-        match self.0.recv().await {
-            Some(signal) => signal,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-fn tasks() -> (Tasks, UnboundedSender<Signal>, Sent) {
-    let (sender, receiver) = unbounded_channel();
-    (Tasks::new(CancellationToken::new()), sender, Sent(receiver))
+fn tasks() -> Tasks {
+    Tasks::new(CancellationToken::new())
 }
 
 /// A task that ends `after` it was asked to.
@@ -36,68 +21,49 @@ fn obedient(tasks: &mut Tasks, name: &'static str, after: Duration) {
 fn error(exit: Exit) -> TaskError {
     match exit {
         Exit::Failed(error) => error,
-        other => panic!("{other:?}"),
+        Exit::Stopped => panic!("nothing failed"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_signal_stops_every_task_in_order() {
-    let (mut tasks, sender, signals) = tasks();
+async fn the_stop_token_stops_every_task_in_order() {
+    let mut tasks = tasks();
     obedient(&mut tasks, "a", Duration::from_secs(3));
     obedient(&mut tasks, "b", Duration::ZERO);
-    sender.send(Signal::Terminate).unwrap();
+    tasks.stop().cancel();
     let start = Instant::now();
-    assert!(matches!(tasks.run(signals, LIMIT).await, Exit::Stopped));
+    assert!(matches!(tasks.run(LIMIT).await, Exit::Stopped));
     assert_eq!(start.elapsed().as_secs(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stop_token_stops_as_a_signal_does() {
-    let (mut tasks, _sender, signals) = tasks();
-    obedient(&mut tasks, "a", Duration::from_secs(3));
-    tasks.stop().cancel();
-    assert!(matches!(tasks.run(signals, LIMIT).await, Exit::Stopped));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_second_signal_aborts() {
-    let (mut tasks, sender, signals) = tasks();
-    obedient(&mut tasks, "slow", Duration::from_secs(9));
-    sender.send(Signal::Interrupt).unwrap();
-    sender.send(Signal::Interrupt).unwrap();
-    let start = Instant::now();
-    assert!(matches!(tasks.run(signals, LIMIT).await, Exit::Aborted(Signal::Interrupt)));
-    assert_eq!(start.elapsed(), Duration::ZERO);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_task_that_ends_early_stops_the_others_and_is_named() {
-    let (mut tasks, _sender, signals) = tasks();
+    let mut tasks = tasks();
     obedient(&mut tasks, "a", Duration::ZERO);
     tasks.spawn("cache", async { Ok(()) });
-    assert_eq!(error(tasks.run(signals, LIMIT).await).to_string(), "task cache ended early");
+    assert_eq!(error(tasks.run(LIMIT).await).to_string(), "task cache ended early");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_fails_is_named_with_its_cause() {
-    let (mut tasks, _sender, signals) = tasks();
+    let mut tasks = tasks();
     obedient(&mut tasks, "a", Duration::ZERO);
     tasks.spawn("serving", async { anyhow::bail!("port in use") });
-    let error = error(tasks.run(signals, LIMIT).await);
+    let error = error(tasks.run(LIMIT).await);
     assert_eq!(format!("{:#}", anyhow::Error::new(error)), "task serving failed: port in use");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_named() {
-    let (mut tasks, _sender, signals) = tasks();
+    let mut tasks = tasks();
     obedient(&mut tasks, "a", Duration::ZERO);
     tasks.spawn("node", async { panic!("index {} out of range", 3) });
-    assert_eq!(error(tasks.run(signals, LIMIT).await).to_string(), "task node panicked: index 3 out of range");
+    assert_eq!(error(tasks.run(LIMIT).await).to_string(), "task node panicked: index 3 out of range");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_while_stopping_count_and_the_first_wins() {
-    let (mut tasks, sender, signals) = tasks();
+    let mut tasks = tasks();
     for (name, after) in [("late", 2), ("early", 1)] {
         let stop = tasks.stop().clone();
         tasks.spawn(name, async move {
@@ -106,13 +72,13 @@ async fn failures_while_stopping_count_and_the_first_wins() {
             anyhow::bail!("no")
         });
     }
-    sender.send(Signal::Terminate).unwrap();
-    assert_eq!(error(tasks.run(signals, LIMIT).await).to_string(), "task early failed");
+    tasks.stop().cancel();
+    assert_eq!(error(tasks.run(LIMIT).await).to_string(), "task early failed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn tasks_that_hang_are_named_and_dropped() {
-    let (mut tasks, sender, signals) = tasks();
+    let mut tasks = tasks();
     let held = std::sync::Arc::new(());
     let weak = std::sync::Arc::downgrade(&held);
     obedient(&mut tasks, "good", Duration::ZERO);
@@ -121,17 +87,17 @@ async fn tasks_that_hang_are_named_and_dropped() {
         drop(held);
         Ok(())
     });
-    sender.send(Signal::Terminate).unwrap();
+    tasks.stop().cancel();
     let start = Instant::now();
-    assert_eq!(error(tasks.run(signals, LIMIT).await).to_string(), "tasks did not end within 10s: deaf");
+    assert_eq!(error(tasks.run(LIMIT).await).to_string(), "tasks did not end within 10s: deaf");
     assert_eq!(start.elapsed().as_secs(), 10);
     assert!(weak.upgrade().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_early_end_still_bounds_the_others() {
-    let (mut tasks, _sender, signals) = tasks();
+    let mut tasks = tasks();
     tasks.spawn("deaf", std::future::pending());
     tasks.spawn("cache", async { Ok(()) });
-    assert_eq!(error(tasks.run(signals, LIMIT).await).to_string(), "task cache ended early");
+    assert_eq!(error(tasks.run(LIMIT).await).to_string(), "task cache ended early");
 }

@@ -57,6 +57,11 @@ impl Ccm {
         &self.name
     }
 
+    /// Process id; another process may have it once this one has ended.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// What it printed so far.
     pub fn log(&self) -> String {
         self.process.log()

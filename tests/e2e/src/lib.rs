@@ -6,7 +6,9 @@
 
 pub mod balance;
 pub mod ccm;
+pub mod image;
 pub mod ledger;
+pub mod manifests;
 pub mod observer;
 pub mod rights;
 pub mod scenario;

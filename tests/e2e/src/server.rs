@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ccm_testkit::apiserver::{Access, ApiServer, Rule, Serving, User as EmbeddedUser};
-use ccm_testkit::control_plane::{AuditLog, Binaries, Component, ControlPlane, Identity, Options, User};
+use ccm_testkit::control_plane::{
+    AuditLog, Binaries, Component, ControlPlane, ControllerManager, Identity, Options, User,
+};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
@@ -26,6 +28,8 @@ pub enum Kind {
     Real,
     /// The same with the feature WatchList off.
     RealWithoutWatchList,
+    /// The same with kube-controller-manager: Deployments get Pods, aggregated roles their rules.
+    RealWithControllers,
 }
 
 impl Kind {
@@ -35,6 +39,7 @@ impl Kind {
             Self::Embedded => "embedded",
             Self::Real => "real",
             Self::RealWithoutWatchList => "real-without-watchlist",
+            Self::RealWithControllers => "real-with-controllers",
         }
     }
 }
@@ -84,6 +89,17 @@ impl Drop for Server {
     }
 }
 
+/// Controllers of [`Kind::RealWithControllers`]: those that an installation is left to, and none that judges nodes.
+const CONTROLLERS: [&str; 7] = [
+    "clusterrole-aggregation-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "garbage-collector-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+];
+
 /// What the role of a cloud-controller-manager grants, and no more: Services are written through their status alone.
 fn rules() -> Value {
     json!([
@@ -111,6 +127,10 @@ impl Server {
         let mut options = Options::default().audit().user(User::new(NOBODY));
         if kind == Kind::RealWithoutWatchList {
             options = options.feature_gate("WatchList", false);
+        }
+        if kind == Kind::RealWithControllers {
+            let controllers = CONTROLLERS.map(str::to_owned).to_vec();
+            options = options.controller_manager(ControllerManager { controllers, args: Vec::new() });
         }
         for user in users {
             options = options.user(User::new(user.as_str()).group(GROUP));
@@ -178,6 +198,32 @@ impl Server {
         let control_plane = self.as_real()?.read().await;
         let token = control_plane.service_account_token(namespace, name).await?;
         Ok(control_plane.write_kubeconfig(path, &token)?)
+    }
+
+    /// A token of a service account.
+    ///
+    /// # Errors
+    /// It is the embedded server, which has none, or there is no such account.
+    pub async fn account_token(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
+        let token = self.as_real()?.read().await.service_account_token(namespace, name).await?;
+        Ok(token.reveal().to_owned())
+    }
+
+    /// Writes the administrator's kubeconfig.
+    ///
+    /// # Errors
+    /// It is the embedded server.
+    pub async fn write_admin_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
+        let control_plane = self.as_real()?.read().await;
+        Ok(control_plane.write_kubeconfig(path, &control_plane.admin().token)?)
+    }
+
+    /// Address of the API server.
+    ///
+    /// # Errors
+    /// It is the embedded server.
+    pub async fn url(&self) -> anyhow::Result<String> {
+        Ok(self.as_real()?.read().await.url().to_owned())
     }
 
     /// The requests that were answered so far.

@@ -5,11 +5,21 @@
 
 #[path = "operations/auth.rs"]
 mod auth;
+#[path = "operations/credentials.rs"]
+mod credentials;
+#[path = "operations/election.rs"]
+mod election;
+#[path = "services/gate.rs"]
+mod gate;
+#[path = "operations/migration.rs"]
+mod migration;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
 #[path = "operations/shadow.rs"]
 mod shadow;
+#[path = "operations/takeover.rs"]
+mod takeover;
 
 use std::process::ExitCode;
 
@@ -21,7 +31,14 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> = vec![shadow::cases(), auth::cases()];
+    let subjects: Vec<Vec<Case>> = vec![
+        takeover::cases(),
+        shadow::cases(),
+        election::cases(),
+        migration::cases(),
+        credentials::cases(),
+        auth::cases(),
+    ];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

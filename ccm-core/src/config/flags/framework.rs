@@ -87,16 +87,15 @@ pub(super) static GENERIC: &[Flag] = &[
         "controller-start-interval",
         Duration(|c| &mut c.generic.controller_start_interval),
         "0s",
-        "Pause between the starts of two controllers.",
-    )
-    .planned(),
+        "Pause between the starts of two controllers, random up to twice this.",
+    ),
     generic(
         "min-resync-period",
         Duration(|c| &mut c.generic.min_resync_period),
         "12h0m0s",
-        "Lower bound of the period after which every object is looked at again; the period is random up to twice this.",
+        "Lower bound of the period after which every object is looked at again.",
     )
-    .planned(),
+    .without_effect("each controller looks at its objects again at a period of its own"),
     generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second."),
     generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once."),
     generic(

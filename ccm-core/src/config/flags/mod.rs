@@ -1,7 +1,6 @@
 //! The one table of flags. Parsing, help, the reference page, the warnings and the test of defaults are made from it.
 //!
-//! To build what a flag asks for, remove its `.planned()`: the warning, the help text and the reference page follow
-//! (the last by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`).
+//! After a change the reference page follows by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
 
 mod framework;
 mod process;
@@ -54,12 +53,6 @@ impl Flag {
         self
     }
 
-    /// What it asks for is not built yet.
-    const fn planned(mut self) -> Self {
-        self.support = Support::Planned;
-        self
-    }
-
     /// It never will do anything, and why.
     const fn without_effect(mut self, why: &'static str) -> Self {
         self.support = Support::NoEffect(why);
@@ -82,8 +75,6 @@ impl Flag {
 pub(super) enum Support {
     /// Yes.
     Built,
-    /// Not yet: accepted and kept.
-    Planned,
     /// Never, and why.
     NoEffect(&'static str),
 }

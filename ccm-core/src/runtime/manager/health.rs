@@ -6,8 +6,8 @@ use crate::runtime::{
 };
 
 /// Adds upstream's check of the election: a leader whose renewals stopped long ago should have ended.
-pub(super) fn leader_election(health: &Health, lease: LeaseHealth) -> Registration {
-    health.add(Kind::Live, "leaderElection", move || match lease.last_renewal_age() {
+pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseHealth) -> Registration {
+    health.add(Kind::Live, name, move || match lease.last_renewal_age() {
         Some(age) if !lease.is_healthy() => {
             Err(format!("the lease was renewed {}s ago and is still held", age.as_secs()))
         }

@@ -14,9 +14,10 @@ impl Wiring<'_> {
             );
             return Ok(());
         };
-        let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT);
+        let lock = self.lock(names::NODE_IPAM);
+        let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT, lock);
         let controller = NodeIpamController::new(cx, config)?;
-        self.add(names::NODE_IPAM, controller);
+        self.add_controller(lock, names::NODE_IPAM, controller);
         Ok(())
     }
 }

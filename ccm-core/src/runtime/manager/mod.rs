@@ -3,6 +3,7 @@
 //! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
 //! one small request per retry period.
 
+mod election;
 mod health;
 mod ipam;
 mod nodes;
@@ -14,37 +15,43 @@ mod telemetry;
 pub(crate) use telemetry::register_own;
 mod wiring;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use axum::Router;
 use futures::{FutureExt, future::BoxFuture};
 use http::Request;
-use kube::client::Body;
+use kube::{client::Body, config::AuthInfo};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    election::Gates,
     telemetry::Telemetry,
-    wiring::{Wiring, Work, done},
+    wiring::{Task, Wiring, Work, done},
 };
 use super::{
-    events::{EventDriver, EventRecorder, WallClock},
-    gate::WriteGate,
+    credentials::{self, Accounts},
+    events::WallClock,
     health::Health,
-    leader_election::{self, InvalidElection, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
+    leader_election::{InvalidElection, LeaderElector},
     reflector::FirstSyncTimedOut,
     serving::auth::AuthError,
     shadow::{self as shadow_mode, Board, Output, Verdict, read_only, stdout},
-    shutdown::{self, Signal, SignalSource, TaskError, Tasks},
+    shutdown::{TaskError, Tasks},
 };
 use crate::{
-    config::{self, Config, Product, client::ClientConfigError, feature_gates::ADDITIONAL_LABELS_RECONCILIATION},
+    config::{
+        self, Config, Product,
+        client::ClientConfigError,
+        feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
+        leader_migration::{LeaderMigration, LeaderMigrationError, Lock},
+    },
     controllers::node_ipam::NodeIpamError,
     error::chain,
     k8s::{NodeFields, well_known as wk},
-    provider::{CloudError, CloudProvider, ProviderContext},
+    provider::{CloudError, CloudProvider, ExtraController, ProviderContext},
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
@@ -58,6 +65,8 @@ const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Client name of both node controllers, hence their ServiceAccount and user agent, as upstream.
 const NODE_CLIENT: &str = "node-controller";
+/// Clients with a ServiceAccount of their own under `--use-service-account-credentials`.
+const ACCOUNTS: [&str; 3] = [NODE_CLIENT, route::ROUTE_CLIENT, services::SERVICE_CLIENT];
 
 /// Makes a Kubernetes client for the part of the process with this name.
 pub type ClientFactory = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
@@ -77,6 +86,10 @@ pub struct Manager {
     output: Output,
     /// Behind a lock for the sake of shared references, which nobody takes while it runs.
     prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
+    /// With `--use-service-account-credentials`.
+    accounts: Option<Accounts>,
+    /// Known once it runs.
+    migration: Option<LeaderMigration>,
 }
 
 /// How a manager ended without an error.
@@ -111,6 +124,9 @@ pub enum ManagerError {
     /// Callers of the HTTPS server could not be recognised.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// The file of leader migration cannot be used.
+    #[error(transparent)]
+    LeaderMigration(#[from] LeaderMigrationError),
     /// The election's settings contradict each other.
     #[error(transparent)]
     Election(#[from] InvalidElection),
@@ -152,31 +168,33 @@ impl Manager {
     ) -> Result<Self, ManagerError> {
         let base = config::client::load(&config.kube_client, &product, NODE_CLIENT).await?;
         let host = base.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-        let build = |name: &str| {
-            let mut config = base.clone();
+        let build = |config: &kube::Config, name: &str| {
+            let mut config = config.clone();
             // Attempts are counted by the queues; retries behind their back would repeat writes unseen.
             config.default_retry = false;
             config.headers.retain(|(header, _)| header != http::header::USER_AGENT);
             if let Ok(agent) = http::HeaderValue::from_str(&config::client::user_agent(&product, name)) {
                 config.headers.push((http::header::USER_AGENT, agent));
             }
-            kube::Client::try_from(config)
+            kube::Client::try_from(config).map_err(|error| ManagerError::Client(Box::new(error)))
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
-        let mut clients = std::collections::BTreeMap::new();
-        for name in [
-            NODE_CLIENT,
-            route::ROUTE_CLIENT,
-            services::SERVICE_CLIENT,
-            "leader-election",
-            "events",
-            "shared-informers",
-        ] {
-            clients.insert(name, build(name).map_err(|e| ManagerError::Client(Box::new(e)))?);
+        let mut clients = BTreeMap::new();
+        for name in ACCOUNTS.into_iter().chain(["leader-election", "events", "shared-informers"]) {
+            clients.insert(name, build(&base, name)?);
         }
-        let manager = build(wk::COMPONENT_MANAGER).map_err(|e| ManagerError::Client(Box::new(e)))?;
+        let manager = build(&base, wk::COMPONENT_MANAGER)?;
+        let mut accounts = None;
+        // A shadow asks for no tokens either.
+        if config.generic.use_service_account_credentials && !config.shadow.is_on() {
+            let mut stripped = base.clone();
+            stripped.auth_info = AuthInfo::default();
+            let anonymous = ACCOUNTS.map(|name| Ok((name, build(&stripped, &credentials::user(name))?)));
+            let anonymous: Result<Vec<_>, ManagerError> = anonymous.into_iter().collect();
+            accounts = Some(Accounts::new(manager.clone(), anonymous?));
+        }
         let clients = move |name: &str| clients.get(name).unwrap_or(&manager).clone();
-        Ok(Self::with_clients(product, config, provider, Arc::new(clients), host))
+        Ok(Self { accounts, ..Self::with_clients(product, config, provider, Arc::new(clients), host) })
     }
 
     /// Makes a manager with clients of the caller's own, for example of an API server in the same process.
@@ -203,6 +221,8 @@ impl Manager {
             board,
             output: stdout(),
             prelude: Mutex::default(),
+            accounts: None,
+            migration: None,
         }
     }
 
@@ -247,6 +267,8 @@ impl Manager {
 
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
     pub async fn run(mut self, stop: CancellationToken) -> Result<Exit, ManagerError> {
+        self.migration = LeaderMigration::load(&self.config, &self.product.controllers)?;
+        self.tell_migration();
         if !self.provider.has_cluster_id() {
             if !self.config.generic.allow_untagged_cloud {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
@@ -270,120 +292,99 @@ impl Manager {
         if self.config.leader_election.enabled {
             return Box::pin(self.elect_and_lead(&stop, &telemetry)).await;
         }
-        self.lead(stop, WriteGate::always_open(), &telemetry).await?;
-        Ok(Exit::Stopped)
+        Box::pin(self.lead(stop, Gates::always_open(), None, &telemetry)).await
     }
 
-    async fn elect_and_lead(&self, stop: &CancellationToken, metrics: &Telemetry) -> Result<Exit, ManagerError> {
-        let (elector, events) = self.elector(metrics)?;
-        let _alive = health::leader_election(&self.health, elector.health());
-        let mut background = Tasks::new(CancellationToken::new());
-        let stop_events = background.stop().clone();
-        background.spawn("leader-election-events", done(events.run(stop_events.clone())));
-        let gate = elector.gate();
-        let result = match elector.acquire(stop).await {
-            Some(leading) => self.lead_while_elected(leading, gate, stop, metrics).await,
-            None => Ok(Exit::Stopped),
-        };
-        // Last, so that "stopped leading" is still written.
-        stop_events.cancel();
-        background.run(NoSignals, DRAIN_LIMIT).await;
-        result
-    }
-
-    /// Runs the controllers as long as the lease is kept. When a task fails the lease is released as well: the process is
-    /// about to end, and nobody should wait for it.
-    async fn lead_while_elected(
+    /// Runs caches, controllers and the provider until `stop`, or until one of them ends. Controllers that need the
+    /// migration lock wait for it.
+    async fn lead(
         &self,
-        leading: Leading,
-        gate: WriteGate,
-        stop: &CancellationToken,
+        stop: CancellationToken,
+        gates: Gates,
+        migration: Option<LeaderElector>,
         metrics: &Telemetry,
     ) -> Result<Exit, ManagerError> {
-        let (work, end) = (stop.child_token(), CancellationToken::new());
-        let keep = async {
-            let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
-            // When it was lost: no controller goes on without a lease.
-            work.cancel();
-            outcome
-        };
-        let lead = async {
-            // When asked to stop, the lease is kept until what was begun has ended and the last events are written.
-            let result = self.lead(work.clone(), gate, metrics).await;
-            end.cancel();
-            result
-        };
-        let (outcome, result) = tokio::join!(keep, lead);
-        result?;
-        Ok(match outcome {
-            Outcome::Lost { why } => Exit::LeadershipLost(why.to_string()),
-            Outcome::Released | Outcome::NotReleased { .. } => Exit::Stopped,
-        })
-    }
-
-    /// Runs caches, controllers and the provider until `stop`, or until one of them ends.
-    async fn lead(&self, stop: CancellationToken, gate: WriteGate, metrics: &Telemetry) -> Result<(), ManagerError> {
         let mut tasks = Tasks::new(stop.clone());
-        match stop.run_until_cancelled(self.start(&mut tasks, &gate, metrics)).await {
+        let migrated = match stop.run_until_cancelled(self.start(&mut tasks, &gates, metrics)).await {
             Some(started) => started?,
-            None => return Ok(()),
-        }
-        match tasks.run(NoSignals, DRAIN_LIMIT).await {
-            // What hangs at the end was dropped; the process is stopping anyway.
-            shutdown::Exit::Failed(TaskError::Hanging { .. })
-            | shutdown::Exit::Stopped
-            | shutdown::Exit::Aborted(_) => Ok(()),
-            shutdown::Exit::Failed(error) => Err(error.into()),
-        }
-    }
-
-    fn elector(&self, metrics: &Telemetry) -> Result<(LeaderElector, EventDriver), ManagerError> {
-        let flags = &self.config.leader_election;
-        let config = leader_election::LeaderElectionConfig {
-            namespace: flags.resource_namespace.clone(),
-            name: flags.resource_name.clone(),
-            identity: leader_election::identity(&hostname()),
-            lease_duration: flags.lease_duration,
-            renew_deadline: flags.renew_deadline,
-            retry_period: flags.retry_period,
+            None => return Ok(Exit::Stopped),
         };
-        let (events, driver) = EventRecorder::new(
-            metrics.election_client(self, "events"),
-            wk::COMPONENT_MANAGER,
-            WriteGate::always_open(),
-            metrics.events.clone(),
-            self.clock.clone(),
-        );
-        let client = metrics.election_client(self, "leader-election");
-        let metrics = LeaderElectionMetrics::register(&self.registry)?;
-        Ok((LeaderElector::new(client, config, metrics, events, self.clock.clone())?, driver))
+        let main = async { election::ended(tasks.run(DRAIN_LIMIT).await) };
+        match migration.filter(|_| !migrated.is_empty()) {
+            Some(elector) => {
+                let (main, migrated) = tokio::join!(main, election::lead_migrated(elector, migrated, &stop));
+                main.and(migrated)
+            }
+            None => main.await.map(|()| Exit::Stopped),
+        }
     }
 
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
-    /// first, so that they see every change.
-    async fn start(&self, tasks: &mut Tasks, gate: &WriteGate, metrics: &Telemetry) -> Result<(), ManagerError> {
-        let mut wiring = Wiring::new(self, gate, metrics, tasks.stop(), Work::Lead);
+    /// first, so that they see every change. Returns those that wait for the migration lock.
+    async fn start(&self, tasks: &mut Tasks, gates: &Gates, metrics: &Telemetry) -> Result<Vec<Task>, ManagerError> {
+        let mut wiring = Wiring::new(self, gates, metrics, tasks.stop(), Work::Lead);
         wiring.add_all()?;
-        let Wiring { controllers, caches, context, .. } = wiring;
+        let Wiring { mut controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
-        self.start_provider(tasks, context).await?;
+        // Once, whatever locks there are.
+        self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
+        controllers.extend(self.provider_controllers(&context, gates));
         metrics.leads();
-        for (name, controller) in controllers {
-            metrics.runs(name);
-            tasks.spawn(name, controller);
+        let (migrated, main) = self.paced(controllers, metrics);
+        for Task { name, run } in main {
+            tasks.spawn(name, run);
         }
-        Ok(())
+        Ok(migrated)
     }
 
-    async fn start_provider(&self, tasks: &mut Tasks, context: ProviderContext) -> Result<(), ManagerError> {
-        self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
-        for extra in self.provider.controllers() {
-            if self.config.generic.controllers.is_enabled(extra.name) {
-                let run = (extra.run)(context.clone());
-                tasks.spawn(extra.name, async move { Ok(run.await?) });
+    /// The provider's own controllers that are selected.
+    fn provider_controllers(&self, context: &ProviderContext, gates: &Gates) -> Vec<(Lock, Task)> {
+        let task = |extra: ExtraController| {
+            let lock = self.is_enabled(extra.name).then(|| self.lock(extra.name))?;
+            let context = ProviderContext { gate: gates.under(lock).clone(), ..context.clone() };
+            let run = (extra.run)(context);
+            Some((lock, Task { name: extra.name, run: async move { Ok(run.await?) }.boxed() }))
+        };
+        self.provider.controllers().into_iter().filter_map(task).collect()
+    }
+
+    /// Has each controller begin after those before it, as `--controller-start-interval` says, and counted from then on.
+    /// Returns those under the migration lock, then the others.
+    fn paced(&self, controllers: Vec<(Lock, Task)>, metrics: &Telemetry) -> (Vec<Task>, Vec<Task>) {
+        let interval = self.config.generic.controller_start_interval;
+        let mut delay = Duration::ZERO;
+        let (mut migrated, mut main) = (Vec::new(), Vec::new());
+        for (lock, Task { name, run }) in controllers {
+            let gauge = metrics.running(name);
+            let wait = delay;
+            // Helpers of controllers have no name that can be selected, and are there from the start.
+            if self.config.generic.controllers.is_enabled(name) {
+                // As upstream: up to twice as long, so that replicas of many clusters do not march in step.
+                delay += interval.mul_f64(1.0 + rand::random::<f64>());
             }
+            let run = async move {
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
+                if let Some(gauge) = gauge {
+                    gauge.set(1);
+                }
+                run.await
+            };
+            let list = if lock == Lock::Migration { &mut migrated } else { &mut main };
+            list.push(Task { name, run: run.boxed() });
         }
-        Ok(())
+        (migrated, main)
+    }
+
+    /// Tells whether a controller runs in this process, under whatever lock.
+    fn is_enabled(&self, name: &str) -> bool {
+        self.config.generic.controllers.is_enabled(name) && self.lock(name) != Lock::Elsewhere
+    }
+
+    /// Returns the lock that a controller needs.
+    fn lock(&self, name: &str) -> Lock {
+        self.migration.as_ref().map_or(Lock::Main, |migration| migration.lock(name, &self.product.controllers))
     }
 
     fn node_fields(&self) -> NodeFields {
@@ -395,6 +396,27 @@ impl Manager {
 
     fn refreshes_labels(&self) -> bool {
         self.config.feature_gates.is_enabled(ADDITIONAL_LABELS_RECONCILIATION)
+    }
+
+    fn tell_migration(&self) {
+        let Some(migration) = &self.migration else { return };
+        for name in migration.unknown(&self.product.controllers) {
+            tracing::warn!(controller = name, "leader migration names a controller that is not known here");
+        }
+        for info in self.product.controllers.iter().filter(|c| self.config.generic.controllers.is_enabled(c.name)) {
+            match self.lock(info.name) {
+                Lock::Main => {}
+                Lock::Migration => tracing::info!(
+                    controller = info.name,
+                    lease = migration.leader_name,
+                    "controller runs under the migration lock"
+                ),
+                Lock::Elsewhere => tracing::info!(
+                    controller = info.name,
+                    "controller does not run: leader migration gives it to another controller manager"
+                ),
+            }
+        }
     }
 
     /// Waits until the API server answers at all. What it answers (401, 403, 503) is for the requests that follow to
@@ -417,26 +439,7 @@ impl Manager {
     }
 }
 
-/// The manager is asked to stop by a token; signals are the process's business.
-struct NoSignals;
-
-impl SignalSource for NoSignals {
-    fn next(&mut self) -> impl Future<Output = Signal> + Send {
-        std::future::pending()
-    }
-}
-
 async fn look(client: &kube::Client) -> Result<(), kube::Error> {
     let request = Request::get("/healthz").body(Body::empty()).map_err(kube::Error::HttpError)?;
     client.send(request).await.map(drop)
-}
-
-/// Name of this host for the lease's identity: the pod's name inside a cluster.
-fn hostname() -> String {
-    std::env::var("HOSTNAME")
-        .ok()
-        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
 }

@@ -1,9 +1,6 @@
-use super::{
-    ManagerError, NODE_CLIENT,
-    wiring::{Wiring, done},
-};
+use super::{ManagerError, NODE_CLIENT, wiring::Wiring};
 use crate::{
-    config::{self, controllers as names},
+    config::{self, controllers as names, leader_migration::Lock},
     controllers::{
         node::{NodeController, NodeControllerConfig},
         node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
@@ -21,23 +18,27 @@ impl Wiring<'_> {
             return Ok(());
         }
         let provider = self.manager.provider.clone();
-        let Some((instances, driver)) = Coalescer::new(provider, self.op(), self.cloud_metrics.clone()) else {
+        // Questions alone, which need no lock; both controllers ask through one.
+        let Some((instances, driver)) = Coalescer::new(provider, self.op(Lock::Main), self.cloud_metrics.clone())
+        else {
             tracing::warn!("cloud provider has no instances; the node controllers do not run");
             return Ok(());
         };
-        self.controllers.push(("instances", done(driver.run())));
+        self.add(Lock::Main, "instances", driver.run());
         if node {
-            let cx = self.controller_context(wk::COMPONENT_NODE, NODE_CLIENT);
+            let lock = self.lock(names::CLOUD_NODE);
+            let cx = self.controller_context(wk::COMPONENT_NODE, NODE_CLIENT, lock);
             let mut controller = NodeController::new(cx, self.node_config(), instances.clone())?;
             if let Some(network) = network {
                 controller = controller.with_network(network);
             }
-            self.add(names::CLOUD_NODE, controller);
+            self.add_controller(lock, names::CLOUD_NODE, controller);
         }
         if lifecycle {
-            let cx = self.controller_context(wk::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT);
+            let lock = self.lock(names::CLOUD_NODE_LIFECYCLE);
+            let cx = self.controller_context(wk::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT, lock);
             let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
-            self.add(names::CLOUD_NODE_LIFECYCLE, controller);
+            self.add_controller(lock, names::CLOUD_NODE_LIFECYCLE, controller);
         }
         Ok(())
     }

@@ -36,12 +36,15 @@ impl Wiring<'_> {
             period: config.route.reconciliation_period,
             watch_based: config.feature_gates.is_enabled(WATCH_BASED_ROUTES),
         };
-        let rides = self.is_enabled(names::CLOUD_NODE) && self.manager.provider.instances().is_some();
+        let lock = self.lock(names::NODE_ROUTE);
+        // One that waits for another lock could keep a condition waiting that is due.
+        let together = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
+        let rides = together && self.manager.provider.instances().is_some();
         let network = NetworkReady::new(self.manager.clock.clone(), rides);
-        let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT);
-        let (op, cloud) = (self.op(), self.cloud_metrics.clone());
+        let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
+        let (op, cloud) = (self.op(lock), self.cloud_metrics.clone());
         let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
-        self.add(names::NODE_ROUTE, controller);
-        Ok(Some(network))
+        self.add_controller(lock, names::NODE_ROUTE, controller);
+        Ok(together.then_some(network))
     }
 }

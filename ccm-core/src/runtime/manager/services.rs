@@ -36,10 +36,11 @@ impl Wiring<'_> {
             concurrent_syncs: self.manager.config.service.concurrent_syncs,
             verify_period: self.manager.config.service.verify_period,
         };
-        let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT);
-        let (op, metrics) = (self.op(), self.cloud_metrics.clone());
+        let lock = self.lock(names::SERVICE_LB);
+        let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
+        let (op, metrics) = (self.op(lock), self.cloud_metrics.clone());
         let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
-        self.add(names::SERVICE_LB, controller);
+        self.add_controller(lock, names::SERVICE_LB, controller);
         Ok(())
     }
 }

@@ -4,14 +4,14 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DRAIN_LIMIT, Exit, Manager, ManagerError, NoSignals,
+    DRAIN_LIMIT, Exit, Manager, ManagerError,
+    election::{self, Gates},
     telemetry::Telemetry,
-    wiring::{Wiring, Work},
+    wiring::{Task, Wiring, Work},
 };
 use crate::runtime::{
-    gate::WriteGate,
     shadow::{Shadow, Verdict},
-    shutdown::{self, TaskError, Tasks},
+    shutdown::Tasks,
 };
 
 impl Manager {
@@ -33,12 +33,7 @@ impl Manager {
             drop(shadow);
             Ok(())
         });
-        match tasks.run(NoSignals, DRAIN_LIMIT).await {
-            shutdown::Exit::Failed(TaskError::Hanging { .. })
-            | shutdown::Exit::Stopped
-            | shutdown::Exit::Aborted(_) => {}
-            shutdown::Exit::Failed(error) => return Err(error.into()),
-        }
+        election::ended(tasks.run(DRAIN_LIMIT).await)?;
         let verdict = *verdict.lock();
         Ok(verdict.map_or_else(|| self.stopped(), Exit::Compared))
     }
@@ -49,21 +44,20 @@ impl Manager {
     }
 
     async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &Telemetry) -> Result<Shadow, ManagerError> {
-        let (gate, settle) = (WriteGate::shut(), self.config.shadow.settle);
-        let mut wiring = Wiring::new(self, &gate, metrics, tasks.stop(), Work::Preview { settle });
+        let (gates, settle) = (Gates::shut(), self.config.shadow.settle);
+        let mut wiring = Wiring::new(self, &gates, metrics, tasks.stop(), Work::Preview { settle });
         wiring.add_all()?;
         let Wiring { controllers, previews, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         self.provider.start(context).await.map_err(ManagerError::Provider)?;
-        let is_selected = |name: &str| self.config.generic.controllers.is_enabled(name);
-        for extra in self.provider.controllers().into_iter().filter(|extra| is_selected(extra.name)) {
+        for extra in self.provider.controllers().into_iter().filter(|extra| self.is_enabled(extra.name)) {
             tracing::info!(
                 controller = extra.name,
                 "loop of the provider is not started: what it would do is not compared"
             );
         }
-        for (name, helper) in controllers {
-            tasks.spawn(name, helper);
+        for (_, Task { name, run }) in controllers {
+            tasks.spawn(name, run);
         }
         tracing::info!("shadow: nothing is written, and no lease is taken");
         Ok(Shadow::new(previews, self.board.clone(), self.output.clone(), self.config.shadow.once))

@@ -61,24 +61,23 @@ impl Telemetry {
         self.leading.set(1);
     }
 
-    /// Notes that a controller runs.
-    pub(super) fn runs(&self, controller: &str) {
-        if let Some(label) = metric_name(controller) {
-            self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
-        }
+    /// Returns what tells that a controller runs; `None` for those that upstream does not know.
+    pub(super) fn running(&self, controller: &str) -> Option<IntGauge> {
+        let label = metric_name(controller)?;
+        Some(self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]))
     }
 
-    /// Makes a plain client with a rate budget of its own (W35).
+    /// Gives a plain client a rate budget of its own (W35).
     pub(super) fn client(
         &self,
         manager: &Manager,
-        name: &str,
+        client: kube::Client,
         gate: &WriteGate,
         shutdown: &CancellationToken,
     ) -> kube::Client {
         let flags = &manager.config.kube_client;
         self.guard(manager, RateLimit::new(f64::from(flags.qps), flags.burst), gate.clone(), shutdown.clone())
-            .around((manager.clients)(name))
+            .around(client)
     }
 
     /// Makes a client for the election, which nothing may delay and which has a gate of its own.

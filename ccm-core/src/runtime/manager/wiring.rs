@@ -2,7 +2,7 @@
 //!
 //! Every controller has a file here that adds it; the manager starts what was added.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt, StreamExt,
@@ -11,9 +11,9 @@ use futures::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Manager, ManagerError, telemetry::Telemetry};
+use super::{Manager, ManagerError, election::Gates, telemetry::Telemetry};
 use crate::{
-    config,
+    config::{self, leader_migration::Lock},
     controllers::{
         ControllerContext, node::NodeController, node_ipam::NodeIpamController,
         node_lifecycle::NodeLifecycleController, route::RouteController, service::ServiceController,
@@ -23,8 +23,8 @@ use crate::{
     runtime::{
         api::{ApiClient, ApiClientOptions},
         cache::Cache,
+        credentials,
         events::EventRecorder,
-        gate::WriteGate,
         reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
         shadow::Preview,
         shutdown::Tasks,
@@ -33,7 +33,10 @@ use crate::{
 };
 
 /// A named task that is not running yet.
-pub(super) type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
+pub(super) struct Task {
+    pub(super) name: &'static str,
+    pub(super) run: BoxFuture<'static, anyhow::Result<()>>,
+}
 
 /// Makes a task of what cannot fail.
 pub(super) fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
@@ -88,7 +91,9 @@ pub(super) enum Work {
 pub(super) struct Wiring<'a> {
     pub(super) manager: &'a Manager,
     pub(super) stop: &'a CancellationToken,
-    gate: &'a WriteGate,
+    gates: &'a Gates,
+    /// Clients with a ServiceAccount of their own, by name.
+    accounts: BTreeMap<&'static str, kube::Client>,
     telemetry: &'a Telemetry,
     /// Provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
@@ -96,8 +101,8 @@ pub(super) struct Wiring<'a> {
     pub(super) nodes: Cache<NodeView>,
     /// Caches that are filled before anything else starts.
     pub(super) caches: Caches,
-    /// Controllers and their helpers.
-    pub(super) controllers: Vec<Task>,
+    /// Controllers and their helpers, with the lock that each needs.
+    pub(super) controllers: Vec<(Lock, Task)>,
     /// Controllers that only say what they would do.
     pub(super) previews: Vec<Box<dyn Preview>>,
     work: Work,
@@ -108,7 +113,7 @@ pub(super) struct Wiring<'a> {
 impl<'a> Wiring<'a> {
     pub(super) fn new(
         manager: &'a Manager,
-        gate: &'a WriteGate,
+        gates: &'a Gates,
         telemetry: &'a Telemetry,
         stop: &'a CancellationToken,
         work: Work,
@@ -118,16 +123,17 @@ impl<'a> Wiring<'a> {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
             metrics: manager.registry.clone(),
-            gate: gate.clone(),
+            gate: gates.under(Lock::Main).clone(),
             nodes: Arc::new(nodes.clone()),
             services: None,
             endpoint_slices: None,
-            client: telemetry.client(manager, wk::COMPONENT_MANAGER, gate, stop),
+            client: telemetry.client(manager, (manager.clients)(wk::COMPONENT_MANAGER), gates.under(Lock::Main), stop),
         };
         let mut wiring = Self {
             manager,
             stop,
-            gate,
+            gates,
+            accounts: manager.accounts.as_ref().map(|a| a.clients(gates.under(Lock::Main))).unwrap_or_default(),
             telemetry,
             cloud_metrics: telemetry.cloud.clone(),
             nodes: nodes.clone(),
@@ -144,8 +150,10 @@ impl<'a> Wiring<'a> {
     /// Has a cache filled and kept.
     pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
         self.caches.metrics.init(T::RESOURCE);
-        let client = self.api_client("shared-informers");
-        let reflector = Reflector::new(client, cache.clone(), ReflectorOptions::default(), self.caches.metrics.clone());
+        let client = self.api_client("shared-informers", Lock::Main);
+        let streaming = self.manager.config.client_gates.watch_list;
+        let options = ReflectorOptions { streaming, ..ReflectorOptions::default() };
+        let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
         let (stop, cache) = (self.stop.clone(), cache.clone());
         let fill = reflector.run(stop).boxed();
         self.caches.filling.push(Filling { task, fill, full: async move { cache.synced().await }.boxed() });
@@ -159,59 +167,82 @@ impl<'a> Wiring<'a> {
         self.service_controller()
     }
 
-    /// Adds a controller.
-    pub(super) fn add(&mut self, name: &'static str, controller: impl Controller) {
+    /// Has a controller run under this lock, or say what it would do.
+    pub(super) fn add_controller(&mut self, lock: Lock, name: &'static str, controller: impl Controller) {
         match self.work {
-            Work::Lead => self.controllers.push((name, done(controller.run(self.stop.clone())))),
+            Work::Lead => self.add(lock, name, controller.run(self.stop.clone())),
             Work::Preview { settle } => self.previews.push(controller.preview(settle)),
         }
     }
 
-    /// Tells whether `--controllers` selects this one.
+    /// Tells whether a controller runs in this process: selected by `--controllers`, and not another manager's.
     pub(super) fn is_enabled(&self, name: &str) -> bool {
-        self.manager.config.generic.controllers.is_enabled(name)
+        self.manager.is_enabled(name)
+    }
+
+    /// Returns the lock that a controller needs.
+    pub(super) fn lock(&self, name: &str) -> Lock {
+        self.manager.lock(name)
+    }
+
+    /// Has a task run under this lock.
+    pub(super) fn add(&mut self, lock: Lock, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.controllers.push((lock, Task { name, run: done(task) }));
     }
 
     /// Makes the operation from which a controller derives those of its provider calls.
-    pub(super) fn op(&self) -> Op {
-        Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gate.clone())
+    pub(super) fn op(&self, lock: Lock) -> Op {
+        Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gates.under(lock).clone())
             .with_mutations(self.telemetry.mutations.clone())
     }
 
     /// Makes an API client with a rate budget of its own.
-    pub(super) fn api_client(&self, name: &str) -> ApiClient {
-        let Manager { product, config, clients, host, .. } = self.manager;
+    pub(super) fn api_client(&self, name: &str, lock: Lock) -> ApiClient {
+        let Manager { product, config, host, .. } = self.manager;
+        let agent = if self.accounts.contains_key(name) { credentials::user(name) } else { name.to_owned() };
         let options = ApiClientOptions {
             qps: f64::from(config.kube_client.qps),
             burst: config.kube_client.burst,
             shutdown: self.stop.clone(),
             ..ApiClientOptions::new(
-                config::client::user_agent(product, name),
+                config::client::user_agent(product, &agent),
                 &**host,
                 self.telemetry.api.clone(),
-                self.gate.clone(),
+                self.gates.under(lock).clone(),
             )
         };
-        ApiClient::new(clients(name), options)
+        ApiClient::new(self.connection(name).unwrap_or_else(|| (self.manager.clients)(name)), options)
+    }
+
+    /// Returns the connection of a client that has a ServiceAccount of its own.
+    fn connection(&self, name: &str) -> Option<kube::Client> {
+        self.accounts.get(name).cloned()
     }
 
     /// Makes what a controller is given: its events are those of `component`, its requests those of `client`.
-    pub(super) fn controller_context(&mut self, component: &'static str, client: &str) -> ControllerContext {
+    pub(super) fn controller_context(
+        &mut self,
+        component: &'static str,
+        client: &str,
+        lock: Lock,
+    ) -> ControllerContext {
         let Manager { clock, provider, registry, .. } = self.manager;
+        let gate = self.gates.under(lock);
+        let connection = self.connection(client).unwrap_or_else(|| (self.manager.clients)("events"));
         // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            self.telemetry.client(self.manager, "events", self.gate, &CancellationToken::new()),
+            self.telemetry.client(self.manager, connection, gate, &CancellationToken::new()),
             component,
-            self.gate.clone(),
+            gate.clone(),
             self.telemetry.events.clone(),
             clock.clone(),
         );
-        self.controllers.push(("events", done(driver.run(self.stop.clone()))));
+        self.add(lock, "events", driver.run(self.stop.clone()));
         ControllerContext {
             provider: provider.clone(),
             nodes: self.nodes.clone(),
             fields: self.manager.node_fields(),
-            api: self.api_client(client),
+            api: self.api_client(client, lock),
             events,
             metrics: registry.clone(),
             shared: self.telemetry.controllers.clone(),

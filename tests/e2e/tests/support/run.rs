@@ -91,6 +91,7 @@ struct Servers {
     embedded: OnceCell<Arc<Server>>,
     real: [OnceCell<Arc<Server>>; REAL_ONES],
     without_watchlist: OnceCell<Arc<Server>>,
+    with_controllers: OnceCell<Arc<Server>>,
 }
 
 impl Servers {
@@ -103,6 +104,7 @@ impl Servers {
             embedded: OnceCell::new(),
             real: Default::default(),
             without_watchlist: OnceCell::new(),
+            with_controllers: OnceCell::new(),
         }
     }
 
@@ -115,6 +117,7 @@ impl Servers {
             }
             (Kind::Real, _) => &self.real[case.real % REAL_ONES],
             (Kind::RealWithoutWatchList, _) => &self.without_watchlist,
+            (Kind::RealWithControllers, _) => &self.with_controllers,
         };
         let binaries = self.binaries.as_ref().context("the control plane is not built")?;
         cell.get_or_try_init(|| Server::real(kind, binaries, &self.users)).await.cloned()

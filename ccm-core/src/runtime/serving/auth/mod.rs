@@ -5,7 +5,8 @@
 //! token (TokenReview); without any credential they are `system:anonymous`. A credential that nobody accepts is a 401, never
 //! an anonymous caller. What they may do is decided by the group `system:masters`, by
 //! `--authorization-always-allow-paths`, and by a SubjectAccessReview, in this order; a 403 otherwise, and a 500 if the API
-//! server cannot be asked.
+//! server cannot be asked. The server's door lets everybody to always-allowed paths before it comes to this, so that a probe
+//! does not depend on an API server: there, unlike upstream, a bad credential does no harm.
 //!
 //! # Threats
 //!

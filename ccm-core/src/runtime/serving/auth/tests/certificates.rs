@@ -1,8 +1,14 @@
 //! Client certificates.
 
-use rcgen::{CustomExtension, ExtendedKeyUsagePurpose};
+use std::time::Duration;
 
-use super::world::{Ca, Checked, Odd, World, get};
+use rcgen::{CustomExtension, ExtendedKeyUsagePurpose};
+use rustls::pki_types::UnixTime;
+
+use super::{
+    super::certificate::Anchors,
+    world::{Ca, Checked, Odd, START, World, get},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_client_certificate_names_its_user() {
@@ -82,4 +88,22 @@ async fn certificates_say_nothing_without_a_ca() {
     let root = get("/metrics").peer(&ca.client("root", &["system:masters"]));
     assert_eq!(checked.status(&root).await, 403, "anonymous");
     assert_eq!(world.count("configmaps"), 0);
+}
+
+#[test]
+fn no_byte_of_a_certificate_can_be_changed() {
+    let ca = Ca::new("cluster");
+    let anchors = Anchors::parse(ca.pem.as_bytes()).unwrap();
+    let leaf = ca.client("jane", &["devs"]).remove(0);
+    let start: jiff::Timestamp = START.parse().unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(start.as_second().unsigned_abs()));
+    assert!(anchors.verify(&[leaf.clone()], now).is_ok());
+    for at in 0..leaf.len() {
+        let mut changed = leaf.to_vec();
+        changed[at] ^= 1;
+        assert!(anchors.verify(&[changed.into()], now).is_err(), "byte {at} of {}", leaf.len());
+    }
+    for length in 0..leaf.len() {
+        assert!(anchors.verify(&[leaf[..length].to_vec().into()], now).is_err(), "{length} bytes");
+    }
 }

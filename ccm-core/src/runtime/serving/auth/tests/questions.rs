@@ -125,6 +125,27 @@ async fn an_api_server_that_does_not_answer_is_no_permission() {
     assert_eq!(checked.metric("authorization_attempts_total", "error"), "1");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_tokens_is_slowed_down_and_stops_nobody_who_need_not_be_asked_about() {
+    let world = World::new();
+    world.token("t1", "jane", &["system:masters"]);
+    let checked = Checked::new(&world).await;
+    let known = get("/configz").token("t1");
+    assert_eq!(checked.status(&known).await, 200);
+    let calls: Vec<_> = (0..3000).map(|number| get("/metrics").token(&format!("x{number}"))).collect();
+    let flood = join_all(calls.iter().map(|call| checked.status(call)));
+    let meanwhile = async {
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(checked.status(&known).await, 200, "its answer is kept");
+        assert_eq!(checked.status(&get("/healthz")).await, 200);
+    };
+    let (answers, ()) = tokio::join!(flood, meanwhile);
+    let count = |status: u16| answers.iter().filter(|answer| **answer == status).count();
+    assert_eq!(count(401) + count(500), 3000);
+    assert!((2000..=2402).contains(&count(401)), "{} asked about", count(401));
+    assert!(world.count(TOKENS) <= 2403, "{}", world.count(TOKENS));
+}
+
 /// Text of all logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Any moment, far from the certificates' ends.
-const START: &str = "2026-05-01T00:00:00Z";
+pub(super) const START: &str = "2026-05-01T00:00:00Z";
 
 /// An API server that knows tokens, rights and its ConfigMap.
 #[derive(Clone, Default)]

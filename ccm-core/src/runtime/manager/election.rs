@@ -1,0 +1,196 @@
+//! Leading under the main lock and, during a leader migration, under the one that the participants share.
+//!
+//! The main lock comes first; the migration lock is tried for only while the main one is held, and only if a controller
+//! needs it. What runs under the migration lock may write only while both are held. To lose either ends the process.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{DRAIN_LIMIT, Exit, Manager, ManagerError, health, telemetry::Telemetry, wiring::Task};
+use crate::config::leader_migration::Lock;
+use crate::{
+    k8s::well_known as wk,
+    runtime::{
+        events::{EventDriver, EventRecorder},
+        gate::WriteGate,
+        leader_election::{self, LeaderElectionConfig, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
+        shutdown::{self, TaskError, Tasks},
+    },
+};
+
+/// The electors of a process, and what writes their events.
+pub(super) struct Electors {
+    pub(super) main: LeaderElector,
+    pub(super) migration: Option<LeaderElector>,
+    pub(super) events: EventDriver,
+}
+
+/// When which controllers may write.
+#[derive(Clone)]
+pub(super) struct Gates {
+    main: WriteGate,
+    /// Open while both locks are held.
+    migration: WriteGate,
+}
+
+impl Gates {
+    /// Those of a process that runs without election.
+    pub(super) fn always_open() -> Self {
+        Self { main: WriteGate::always_open(), migration: WriteGate::always_open() }
+    }
+
+    /// Those of a process that only looks.
+    pub(super) fn shut() -> Self {
+        Self { main: WriteGate::shut(), migration: WriteGate::shut() }
+    }
+
+    fn of(electors: &Electors) -> Self {
+        let main = electors.main.gate();
+        // Without a migration lock nothing runs under it.
+        let shared = electors.migration.as_ref().map_or_else(|| main.clone(), LeaderElector::gate);
+        Self { migration: WriteGate::both(main.clone(), shared), main }
+    }
+
+    /// Returns the gate of what runs under this lock.
+    pub(super) fn under(&self, lock: Lock) -> &WriteGate {
+        match lock {
+            Lock::Migration => &self.migration,
+            Lock::Main | Lock::Elsewhere => &self.main,
+        }
+    }
+}
+
+impl Manager {
+    pub(super) async fn elect_and_lead(
+        &self,
+        stop: &CancellationToken,
+        metrics: &Telemetry,
+    ) -> Result<Exit, ManagerError> {
+        let electors = self.electors(metrics)?;
+        let gates = Gates::of(&electors);
+        // One for each lock (W18).
+        let _main_alive = health::leader_election(&self.health, "leaderElection", electors.main.health());
+        let _migration_alive = electors
+            .migration
+            .as_ref()
+            .map(|elector| health::leader_election(&self.health, "leaderElectionMigration", elector.health()));
+        let Electors { main, migration, events } = electors;
+        let mut background = Tasks::new(CancellationToken::new());
+        let stop_events = background.stop().clone();
+        background.spawn("leader-election-events", super::done(events.run(stop_events.clone())));
+        let result = match main.acquire(stop).await {
+            Some(leading) => {
+                // When a task fails the lease is released as well: the process is about to end, and nobody should wait.
+                let lead = |work| self.lead(work, gates, migration, metrics);
+                let (outcome, result) = Box::pin(while_led(leading, stop, lead)).await;
+                result.map(|exit| match outcome {
+                    Outcome::Lost { why } => Exit::LeadershipLost(why.to_string()),
+                    Outcome::Released | Outcome::NotReleased { .. } => exit,
+                })
+            }
+            None => Ok(Exit::Stopped),
+        };
+        // Last, so that "stopped leading" is still written.
+        stop_events.cancel();
+        background.run(DRAIN_LIMIT).await;
+        result
+    }
+
+    fn electors(&self, metrics: &Telemetry) -> Result<Electors, ManagerError> {
+        let flags = &self.config.leader_election;
+        // One identity for both locks, as upstream has it.
+        let config = LeaderElectionConfig {
+            namespace: flags.resource_namespace.clone(),
+            name: flags.resource_name.clone(),
+            identity: leader_election::identity(&hostname()),
+            lease_duration: flags.lease_duration,
+            renew_deadline: flags.renew_deadline,
+            retry_period: flags.retry_period,
+        };
+        let (recorder, events) = EventRecorder::new(
+            metrics.election_client(self, "events"),
+            wk::COMPONENT_MANAGER,
+            WriteGate::always_open(),
+            metrics.events.clone(),
+            self.clock.clone(),
+        );
+        let telemetry = metrics;
+        let metrics = LeaderElectionMetrics::register(&self.registry)?;
+        let elector = |config| {
+            let client = telemetry.election_client(self, "leader-election");
+            LeaderElector::new(client, config, metrics.clone(), recorder.clone(), self.clock.clone())
+        };
+        let shared = |name: &str| LeaderElectionConfig { name: name.to_owned(), ..config.clone() };
+        let migration = self.migration.as_ref().map(|migration| elector(shared(&migration.leader_name))).transpose()?;
+        Ok(Electors { main: elector(config)?, migration, events })
+    }
+}
+
+/// Does `work` as long as the lease is kept. `work` gets a token that is cancelled when `stop` is and when the lease is
+/// lost; when it has ended, for whatever reason, the lease is released.
+async fn while_led<T, F: Future<Output = T>>(
+    leading: Leading,
+    stop: &CancellationToken,
+    work: impl FnOnce(CancellationToken) -> F,
+) -> (Outcome, T) {
+    let (going, end) = (stop.child_token(), CancellationToken::new());
+    let keep = async {
+        let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
+        // When it was lost: no controller goes on without a lease.
+        going.cancel();
+        outcome
+    };
+    let work = work(going.clone());
+    let lead = async {
+        // When asked to stop, the lease is kept until what was begun has ended and the last events are written.
+        let result = work.await;
+        end.cancel();
+        result
+    };
+    tokio::join!(keep, lead)
+}
+
+/// Waits for the migration lock and runs `tasks` under it. Whatever ends them also cancels `stop`: the process is about to
+/// end.
+pub(super) async fn lead_migrated(
+    elector: LeaderElector,
+    migrated: Vec<Task>,
+    stop: &CancellationToken,
+) -> Result<Exit, ManagerError> {
+    let Some(leading) = elector.acquire(stop).await else { return Ok(Exit::Stopped) };
+    let run = |work| async {
+        let mut tasks = Tasks::new(work);
+        for Task { name, run } in migrated {
+            tasks.spawn(name, run);
+        }
+        let exit = tasks.run(DRAIN_LIMIT).await;
+        stop.cancel();
+        exit
+    };
+    let (outcome, exit) = while_led(leading, stop, run).await;
+    ended(exit)?;
+    Ok(match outcome {
+        Outcome::Lost { why } => Exit::LeadershipLost(format!("migration lock: {why}")),
+        Outcome::Released | Outcome::NotReleased { .. } => Exit::Stopped,
+    })
+}
+
+/// Judges how tasks ended.
+pub(super) fn ended(exit: shutdown::Exit) -> Result<(), ManagerError> {
+    match exit {
+        // What hangs at the end was dropped; the process is stopping anyway.
+        shutdown::Exit::Failed(TaskError::Hanging { .. }) | shutdown::Exit::Stopped => Ok(()),
+        shutdown::Exit::Failed(error) => Err(error.into()),
+    }
+}
+
+/// Name of this host for the lease's identity: the pod's name inside a cluster.
+fn hostname() -> String {
+    std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

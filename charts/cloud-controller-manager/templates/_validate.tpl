@@ -1,0 +1,59 @@
+{{/* Mistakes that the schema cannot see because they lie between values. All are told at once. */}}
+{{- define "ccm.validate" -}}
+{{- $v := .Values -}}
+{{- $wrong := list -}}
+{{- $config := $v.cloudConfig -}}
+{{- $sources := 0 -}}
+{{- if $config.values }}{{ $sources = add1 $sources }}{{ end -}}
+{{- if $config.content }}{{ $sources = add1 $sources }}{{ end -}}
+{{- if $config.existingSecret.name }}{{ $sources = add1 $sources }}{{ end -}}
+{{- if gt (int $sources) 1 -}}
+{{- $wrong = append $wrong "cloudConfig: set one of values, content and existingSecret.name" -}}
+{{- end -}}
+{{- if has $v.provider (list "aws" "openstack") -}}
+{{- range $section, $keys := $config.values -}}
+{{- if not (kindIs "map" $keys) -}}
+{{- $wrong = append $wrong (printf "cloudConfig.values.%s: a section of keys is needed for provider %s" $section $v.provider) -}}
+{{- else -}}
+{{- range $key, $value := $keys -}}
+{{- if or (kindIs "map" $value) (contains "\n" (toString $value)) -}}
+{{- $wrong = append $wrong (printf "cloudConfig.values.%s.%s: a value of one line is needed, or a list of those" $section $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $v.provider "openstack") (eq (int $sources) 0) -}}
+{{- $wrong = append $wrong "cloudConfig: provider openstack needs one of values, content and existingSecret.name" -}}
+{{- end -}}
+{{- if and $v.customProviderName (ne $v.provider "custom") -}}
+{{- $wrong = append $wrong (printf "customProviderName: is for provider custom, but provider is %s" $v.provider) -}}
+{{- end -}}
+{{- if and (eq $v.kind "Deployment") (gt (int $v.replicas) 1) (not $v.leaderElection.enabled) -}}
+{{- $wrong = append $wrong "leaderElection.enabled: is needed with more than one replica" -}}
+{{- end -}}
+{{- if and (eq $v.kind "DaemonSet") (not $v.leaderElection.enabled) -}}
+{{- $wrong = append $wrong "leaderElection.enabled: is needed with kind DaemonSet" -}}
+{{- end -}}
+{{- if and $v.routes.enabled (not $v.cluster.cidr) -}}
+{{- $wrong = append $wrong "cluster.cidr: is needed with routes.enabled" -}}
+{{- end -}}
+{{- if and $v.nodeIPAM.enabled (not $v.cluster.cidr) -}}
+{{- $wrong = append $wrong "cluster.cidr: is needed with nodeIPAM.enabled" -}}
+{{- end -}}
+{{- if and $v.kubeconfig.existingSecret.name $v.apiServer.host -}}
+{{- $wrong = append $wrong "apiServer.host: has no effect with kubeconfig.existingSecret.name, whose kubeconfig names the API server" -}}
+{{- end -}}
+{{- if and $v.networkPolicy.enabled $v.hostNetwork -}}
+{{- $wrong = append $wrong "networkPolicy.enabled: does nothing for a pod with hostNetwork" -}}
+{{- end -}}
+{{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.service.enabled) -}}
+{{- $wrong = append $wrong "metrics.service.enabled: is needed with metrics.serviceMonitor.enabled" -}}
+{{- end -}}
+{{- if and $v.metrics.reader.create (not $v.metrics.reader.subjects) -}}
+{{- $wrong = append $wrong "metrics.reader.subjects: is needed with metrics.reader.create" -}}
+{{- end -}}
+{{- if $wrong -}}
+{{- fail (printf "values are wrong:\n- %s" ($wrong | join "\n- ")) -}}
+{{- end -}}
+{{- end -}}

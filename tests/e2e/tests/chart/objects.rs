@@ -1,0 +1,224 @@
+//! Objects that are there only if they are asked for.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::helm::{chart, container, only, root, strings};
+use crate::{helm_or_return, workload};
+
+fn kinds(objects: &[Value]) -> BTreeSet<&str> {
+    objects.iter().filter_map(|object| object["kind"].as_str()).collect()
+}
+
+#[test]
+fn optional_objects_are_off_by_default_and_there_when_asked_for() {
+    let helm = helm_or_return!();
+    let default = helm.objects(&["--set", "provider=mock"]).unwrap();
+    let extra = ["ServiceMonitor", "PrometheusRule", "ConfigMap", "NetworkPolicy", "Secret", "DaemonSet"];
+    for kind in extra {
+        assert!(!kinds(&default).contains(kind), "{kind}");
+    }
+    let cases = [
+        ("metrics.serviceMonitor.enabled=true", "ServiceMonitor"),
+        ("metrics.prometheusRule.enabled=true", "PrometheusRule"),
+        ("metrics.dashboard.enabled=true", "ConfigMap"),
+        ("networkPolicy.enabled=true,hostNetwork=false", "NetworkPolicy"),
+        ("cloudConfig.values.region=r", "Secret"),
+        ("kind=DaemonSet", "DaemonSet"),
+    ];
+    for (set, kind) in cases {
+        let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
+        let object = only(&objects, kind).unwrap();
+        assert_eq!(object["metadata"]["namespace"], "kube-system", "{kind}");
+    }
+    let without = [
+        ("metrics.service.enabled=false", "Service"),
+        ("podDisruptionBudget.enabled=false", "PodDisruptionBudget"),
+        ("replicas=1", "PodDisruptionBudget"),
+        ("kind=DaemonSet", "PodDisruptionBudget"),
+        ("serviceAccount.create=false", "ServiceAccount"),
+    ];
+    for (set, kind) in without {
+        let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
+        assert!(kinds(&default).contains(kind) && !kinds(&objects).contains(kind), "{set}: {kind}");
+    }
+}
+
+#[test]
+fn selectors_find_the_pods() {
+    let helm = helm_or_return!();
+    let set = "provider=mock,hostNetwork=false,networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true";
+    let objects = helm.objects(&["--set", set]).unwrap();
+    let pod = &workload(&objects)["spec"]["template"]["metadata"]["labels"];
+    let covers = |selector: &Value, labels: &Value| {
+        let selector = selector.as_object().unwrap();
+        assert!(
+            !selector.is_empty() && selector.iter().all(|(key, value)| labels[key] == *value),
+            "{selector:?} {labels}"
+        );
+    };
+    let service = only(&objects, "Service").unwrap();
+    covers(&workload(&objects)["spec"]["selector"]["matchLabels"], pod);
+    covers(&only(&objects, "PodDisruptionBudget").unwrap()["spec"]["selector"]["matchLabels"], pod);
+    covers(&only(&objects, "NetworkPolicy").unwrap()["spec"]["podSelector"]["matchLabels"], pod);
+    covers(&service["spec"]["selector"], pod);
+    let monitor = only(&objects, "ServiceMonitor").unwrap();
+    covers(&monitor["spec"]["selector"]["matchLabels"], &service["metadata"]["labels"]);
+    assert_eq!(monitor["spec"]["endpoints"][0]["port"], service["spec"]["ports"][0]["name"]);
+    assert_eq!(container(workload(&objects))["ports"][0]["name"], service["spec"]["ports"][0]["targetPort"]);
+    // Alerts ask for the job by this name.
+    let job = monitor["spec"]["jobLabel"].as_str().unwrap();
+    assert_eq!(service["metadata"]["labels"][job], "cloud-controller-manager");
+}
+
+#[test]
+fn host_network_and_rollouts_fit_together() {
+    let helm = helm_or_return!();
+    let surge = |set: &str| {
+        let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
+        let pod = workload(&objects)["spec"].clone();
+        let strategy = if pod["strategy"].is_null() { &pod["updateStrategy"] } else { &pod["strategy"] };
+        (strategy["rollingUpdate"]["maxSurge"].clone(), pod["template"]["spec"]["dnsPolicy"].clone())
+    };
+    assert_eq!(surge("hostNetwork=true"), (0.into(), "Default".into()));
+    assert_eq!(surge("hostNetwork=false"), (1.into(), "ClusterFirst".into()));
+    assert_eq!(surge("kind=DaemonSet"), (0.into(), "Default".into()));
+    assert_eq!(surge("dnsPolicy=ClusterFirstWithHostNet"), (0.into(), "ClusterFirstWithHostNet".into()));
+}
+
+#[test]
+fn another_api_server_reaches_the_process_by_environment_or_kubeconfig() {
+    let helm = helm_or_return!();
+    let objects = helm.objects(&["--set", "provider=mock,apiServer.host=10.0.0.1,apiServer.port=443"]).unwrap();
+    let env = container(workload(&objects))["env"].as_array().unwrap();
+    let value = |name: &str| env.iter().find(|variable| variable["name"] == name).unwrap()["value"].clone();
+    assert_eq!((value("KUBERNETES_SERVICE_HOST"), value("KUBERNETES_SERVICE_PORT")), ("10.0.0.1".into(), "443".into()));
+
+    let objects = helm.objects(&["--set", "provider=mock,kubeconfig.existingSecret.name=k"]).unwrap();
+    let pod = &workload(&objects)["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "k");
+    let args = strings(&container(workload(&objects))["args"]);
+    let path = pod["containers"][0]["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
+        assert!(args.contains(&format!("--{flag}={path}/kubeconfig")), "{flag}: {args:?}");
+    }
+}
+
+/// Names that look like metrics.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let ours = [
+        "ccm_",
+        "leader_election_",
+        "node_controller_",
+        "rest_client_",
+        "route_controller_",
+        "service_controller_",
+        "workqueue_",
+    ];
+    let words = text.split(|c| !is_part(c)).filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)));
+    words.map(|word| word.trim_end_matches("_bucket").to_owned()).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let docs = read(root().join("docs/operating.md")) + &read(root().join("docs/reference/metrics.md"));
+    let known = metrics(&docs);
+    for file in ["alerts.yaml", "dashboard.json"] {
+        let used = metrics(&read(chart().join("files").join(file)));
+        assert!(used.len() > 5, "{file}: {used:?}");
+        // `rest_client_*` in a document stands for all that begin so.
+        let is_known = |name: &&String| known.iter().any(|k| k == *name || (k.ends_with('_') && name.starts_with(k)));
+        let unknown: Vec<_> = used.iter().filter(|name| !is_known(name)).collect();
+        assert!(unknown.is_empty(), "{file} asks for {unknown:?}, which no document lists");
+    }
+}
+
+/// `metric{label="value"}` with every value of a `label=~"a|b"`.
+fn selected(text: &str) -> Vec<(String, String, String)> {
+    let mut selected = Vec::new();
+    for (at, _) in text.match_indices('{') {
+        let name: String =
+            metrics(&text[..at]).into_iter().find(|name| text[..at].ends_with(name.as_str())).unwrap_or_default();
+        let matchers = text[at + 1..].split('}').next().unwrap_or_default().replace('\\', "");
+        for matcher in matchers.split(',').filter(|_| !name.is_empty()) {
+            // `=`, `!=`, `=~` or `!~` in between.
+            let label = matcher.trim_end_matches(|c| c != '=' && c != '~').trim_end_matches(['=', '~', '!']);
+            let values = matcher.split('"').nth(1).unwrap_or_default().split('|');
+            selected.extend(values.map(|value| (name.clone(), label.to_owned(), value.to_owned())));
+        }
+    }
+    selected
+}
+
+#[test]
+fn alerts_and_dashboard_select_labels_that_exist() {
+    let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
+    let mut seen = 0;
+    for file in ["alerts.yaml", "dashboard.json"] {
+        let text = std::fs::read_to_string(chart().join("files").join(file)).unwrap();
+        // The scrape adds the job, and the chart's values name the Lease.
+        for (name, label, value) in
+            selected(&text).into_iter().filter(|(_, label, _)| label != "job" && label != "name")
+        {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` "))).unwrap();
+            let values = row.split_once(&format!("`{label}`: ")).unwrap().1.split([';', '|']).next().unwrap();
+            assert!(values.contains(&format!("`{value}`")), "{file}: {name} has no {label} {value:?}, only {values}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 8, "{seen}");
+}
+
+#[test]
+fn alerts_are_complete_and_can_be_left_out() {
+    let helm = helm_or_return!();
+    let set = "provider=mock,metrics.prometheusRule.enabled=true,metrics.prometheusRule.alertLabels.team=infra,\
+               leaderElection.leaseName=mine,metrics.prometheusRule.disabled={CloudControllerManagerDown}";
+    let objects = helm.objects(&["--set", set]).unwrap();
+    let rules = &only(&objects, "PrometheusRule").unwrap()["spec"]["groups"][0]["rules"];
+    let rules = rules.as_array().unwrap();
+    assert!(rules.len() >= 8, "{}", rules.len());
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        assert_ne!(name, "CloudControllerManagerDown");
+        for annotation in ["summary", "description"] {
+            assert!(rule["annotations"][annotation].is_string(), "{name}: {annotation}");
+        }
+        assert!(["warning", "critical"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{name}");
+        assert_eq!(rule["labels"]["team"], "infra", "{name}");
+        assert!(!rule.to_string().contains("LEASE_NAME"), "{name}");
+    }
+    let alone = "provider=mock,replicas=1,leaderElection.enabled=false,metrics.prometheusRule.enabled=true";
+    let objects = helm.objects(&["--set", alone]).unwrap();
+    let text = only(&objects, "PrometheusRule").unwrap().to_string();
+    assert!(!text.contains("HasNoLeader"), "nobody leads without an election");
+}
+
+#[test]
+fn the_dashboard_is_one() {
+    let helm = helm_or_return!();
+    let objects = helm.objects(&["--set", "provider=mock,metrics.dashboard.enabled=true"]).unwrap();
+    let map = only(&objects, "ConfigMap").unwrap();
+    assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
+    let dashboard: Value =
+        serde_json::from_str(map["data"]["cloud-controller-manager.json"].as_str().unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
+}
+
+#[test]
+fn the_guide_lists_every_alert() {
+    let alerts: Vec<Value> =
+        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("files/alerts.yaml")).unwrap()).unwrap();
+    let guide = std::fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let listed: BTreeSet<_> = guide.lines().filter_map(|line| line.strip_prefix("| `CloudControllerManager")).collect();
+    let missing: Vec<_> =
+        alerts.iter().filter(|alert| !guide.contains(&format!("| `{}` |", alert["alert"].as_str().unwrap()))).collect();
+    assert!(missing.is_empty() && listed.len() == alerts.len(), "{missing:?} {listed:?}");
+}
