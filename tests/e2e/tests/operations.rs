@@ -11,11 +11,15 @@ mod credentials;
 mod election;
 #[path = "services/gate.rs"]
 mod gate;
+#[path = "operations/metrics.rs"]
+mod metrics;
 #[path = "operations/migration.rs"]
 mod migration;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
+#[path = "operations/serving.rs"]
+mod serving;
 #[path = "operations/shadow.rs"]
 mod shadow;
 #[path = "operations/takeover.rs"]
@@ -37,7 +41,9 @@ fn cases() -> Vec<Case> {
         election::cases(),
         migration::cases(),
         credentials::cases(),
+        serving::cases(),
         auth::cases(),
+        metrics::cases(),
     ];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()

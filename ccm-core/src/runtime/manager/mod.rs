@@ -325,6 +325,7 @@ impl Manager {
         let mut wiring = Wiring::new(self, gates, metrics, tasks.stop(), Work::Lead);
         wiring.add_all()?;
         let Wiring { mut controllers, caches, context, .. } = wiring;
+        metrics.fills();
         caches.start(tasks).await?;
         // Once, whatever locks there are.
         self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
@@ -355,7 +356,7 @@ impl Manager {
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let gauge = metrics.running(name);
+            let metrics = metrics.clone();
             let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
@@ -366,9 +367,7 @@ impl Manager {
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                if let Some(gauge) = gauge {
-                    gauge.set(1);
-                }
+                metrics.runs(name);
                 run.await
             };
             let list = if lock == Lock::Migration { &mut migrated } else { &mut main };

@@ -8,6 +8,7 @@ use ccm_core::{
     provider::CloudProvider,
     runtime::{
         events::WallClock,
+        health::Health,
         manager::{ClientFactory, Exit, Manager, ManagerError},
     },
 };
@@ -54,6 +55,7 @@ pub(crate) struct Ccm {
     pub(crate) registry: Registry,
     /// What it printed.
     pub(crate) printed: Arc<Mutex<Vec<String>>>,
+    pub(crate) health: Health,
     stop: CancellationToken,
     task: JoinHandle<Result<Exit, ManagerError>>,
 }
@@ -110,9 +112,9 @@ impl World {
         let manager = Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
             .with_clock(WallClock::new(move || clock.now()))
             .with_output(output);
-        let (registry, stop) = (manager.registry(), CancellationToken::new());
+        let (registry, health, stop) = (manager.registry(), manager.health(), CancellationToken::new());
         let task = tokio::spawn(manager.run(stop.clone()));
-        Ccm { registry, printed, stop, task }
+        Ccm { registry, printed, health, stop, task }
     }
 
     /// Registers nodes through their kubelets.
