@@ -16,6 +16,8 @@ mod migration;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
+#[path = "operations/serving.rs"]
+mod serving;
 #[path = "operations/takeover.rs"]
 mod takeover;
 
@@ -29,8 +31,14 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> =
-        vec![takeover::cases(), election::cases(), migration::cases(), credentials::cases(), auth::cases()];
+    let subjects: Vec<Vec<Case>> = vec![
+        takeover::cases(),
+        election::cases(),
+        migration::cases(),
+        credentials::cases(),
+        serving::cases(),
+        auth::cases(),
+    ];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

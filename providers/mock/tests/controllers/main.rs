@@ -6,6 +6,7 @@
 
 mod balancers;
 mod faults;
+mod health;
 mod initialize;
 mod ipam;
 mod lease;
