@@ -11,6 +11,8 @@ mod credentials;
 mod election;
 #[path = "services/gate.rs"]
 mod gate;
+#[path = "operations/metrics.rs"]
+mod metrics;
 #[path = "operations/migration.rs"]
 mod migration;
 #[allow(dead_code, reason = "other suites use the rest")]
@@ -38,6 +40,7 @@ fn cases() -> Vec<Case> {
         credentials::cases(),
         serving::cases(),
         auth::cases(),
+        metrics::cases(),
     ];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
