@@ -17,13 +17,20 @@ use super::{
     process::{register_build_info, register_process},
 };
 use crate::{
+    config::controllers as names,
     controllers::{
         node::metrics::NodeMetrics, node_ipam::metrics::IpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
         route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
     },
     runtime::{
-        api::ApiMetrics, events::EventMetrics, leader_election::LeaderElectionMetrics, manager, queue::WorkQueue,
+        api::ApiMetrics,
+        events::EventMetrics,
+        health::{Health, Kind},
+        leader_election::LeaderElectionMetrics,
+        manager,
+        queue::WorkQueue,
         reflector::CacheMetrics,
+        serving::auth::metrics::AuthMetrics,
     },
 };
 
@@ -63,6 +70,19 @@ const SECTIONS: &[Section] = &[
         LeaderElectionMetrics::register(registry)?.init("cloud-controller-manager");
         Ok(keep(()))
     }),
+    (
+        "Health",
+        "A series for each check of a controller's progress, there while the controller runs. The checks themselves are \
+         counted on a page of their own, `/metrics/slis`, as upstream.",
+        |registry| {
+            let health = Health::default();
+            health.register(registry)?;
+            Ok(keep(health.add(Kind::Progress, "name", || Ok(()))))
+        },
+    ),
+    ("Callers of the HTTPS server", "There with `--secure-port`.", |registry| {
+        Ok(keep(AuthMetrics::register(registry)?))
+    }),
     ("Events", "Always there.", |registry| Ok(keep(EventMetrics::register(registry)?))),
     ("Caches", "There in a process that leads; a resource when a controller needs it.", |registry| {
         let metrics = CacheMetrics::register(registry)?;
@@ -75,6 +95,11 @@ const SECTIONS: &[Section] = &[
         let metrics = ControllerMetrics::register(registry)?;
         let queue = |name| WorkQueue::<u8>::named(name, &metrics.queues);
         Ok(keep(["Nodes", "Routes", "service", "cidrallocator_node"].map(queue)))
+    }),
+    ("Health", "Always there; a name when its controller runs.", |registry| {
+        let health = Health::default();
+        health.register(registry)?;
+        Ok(keep(health.add(Kind::Progress, names::SERVICE_LB, || Ok(()))))
     }),
     ("Calls of the cloud", "Always there.", |registry| Ok(keep(CloudMetrics::register(registry)?))),
     (
@@ -174,7 +199,9 @@ fn every_family_is_documented_and_named_by_the_rules() {
             assert!(!family.get_metric().is_empty(), "{name} shows nothing at the start");
             assert!(family.help().ends_with('.') || !name.starts_with("ccm_"), "{name}: {}", family.help());
             let is_counter = family.get_field_type() == MetricType::COUNTER;
-            assert!(is_counter == name.ends_with("_total"), "{name} in {title}");
+            // Upstream's exception.
+            let is_named_so = name.ends_with("_total") || name == "authentication_attempts";
+            assert!(is_counter == is_named_so, "{name} in {title}");
             assert!(!family.help().contains('|'), "{name} would break the table");
             assert!(seen.insert(name.clone()), "{name} twice");
         }

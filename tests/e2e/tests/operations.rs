@@ -11,11 +11,15 @@ mod credentials;
 mod election;
 #[path = "services/gate.rs"]
 mod gate;
+#[path = "operations/metrics.rs"]
+mod metrics;
 #[path = "operations/migration.rs"]
 mod migration;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
+#[path = "operations/serving.rs"]
+mod serving;
 #[path = "operations/takeover.rs"]
 mod takeover;
 
@@ -29,8 +33,15 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The longest subjects first, so that none runs alone at the end; by turns on two real servers.
 fn cases() -> Vec<Case> {
-    let subjects: Vec<Vec<Case>> =
-        vec![takeover::cases(), election::cases(), migration::cases(), credentials::cases(), auth::cases()];
+    let subjects: Vec<Vec<Case>> = vec![
+        takeover::cases(),
+        election::cases(),
+        migration::cases(),
+        credentials::cases(),
+        serving::cases(),
+        auth::cases(),
+        metrics::cases(),
+    ];
     let by_turns = |(turn, case)| Case { real: turn, disruptive: true, ..case };
     subjects.into_iter().flatten().enumerate().map(by_turns).collect()
 }

@@ -6,4 +6,5 @@ pub mod conformance;
 pub mod control_plane;
 pub mod hooks;
 pub mod kubelet;
+pub mod metrics;
 pub mod supervised;

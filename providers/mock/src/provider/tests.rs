@@ -3,7 +3,7 @@ use std::{num::NonZeroU16, time::Duration};
 use ccm_core::{
     k8s::{AddressType, LbStatus, NodeAddress, Protocol, ServicePort, ServiceView},
     provider::{
-        BackendSet, Claim, Depth, ErrorKind, LbRef, LbSpec, Need, NodeQuery, Owner, Power, Presence, Progress,
+        BackendSet, Claim, Depth, ErrorKind, LbRef, LbSpec, Need, NodeQuery, Op, Owner, Power, Presence, Progress,
         RouteChange, SourceRanges,
     },
     runtime::gate::WriteGate,

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ccm_testkit::kubelet::NodeSpec;
+use ccm_core::provider::CloudProvider as _;
+use ccm_testkit::{kubelet::NodeSpec, metrics};
 use prometheus::{Encoder, TextEncoder, proto::MetricType};
 
 use crate::world::{Ccm, World, secs};
@@ -76,6 +77,61 @@ async fn labels_are_closed_sets_and_the_page_can_be_scraped() {
     let process = ["workqueue_", "process_", "kubernetes_build_info", "running_managed_controllers", "ccm_"];
     let known: Vec<_> = upstream.into_iter().chain(process).collect();
     assert!(families.iter().all(|name| known.iter().any(|prefix| name.starts_with(prefix))), "{families:?}");
+}
+
+/// What the page says, and that all of it is there before anything happened.
+#[tokio::test(start_paused = true)]
+async fn a_process_without_work_shows_every_documented_family() {
+    let page = include_str!("../../../../docs/reference/metrics.md");
+    let world = World::provisioned();
+    let ccm = world.start(&[
+        "--leader-elect=true",
+        "--controllers=*,nodeipam",
+        "--allocate-node-cidrs=true",
+        "--configure-cloud-routes=true",
+        "--cluster-cidr=10.0.0.0/16",
+    ]);
+    world.until("it leads", secs(30), || ccm.metric("ccm_leading", &[]) > 0.0).await;
+    // The first pass over nothing.
+    tokio::time::sleep(secs(1)).await;
+    let scrape = TextEncoder::new().encode_to_string(&ccm.registry.gather()).unwrap();
+    // The HTTPS server does not run here.
+    let absent = ["authentication_", "authorization_", "apiserver_delegated_", "ccm_degraded"];
+    let differences = metrics::differences(&metrics::documented(page), &metrics::scraped(&scrape), &absent);
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// Every change of the cloud is counted once, and nothing else is.
+#[tokio::test(start_paused = true)]
+async fn changes_of_the_cloud_are_counted_as_the_cloud_counts_them() {
+    let world = World::provisioned();
+    let ccm = world.start(&["--leader-elect=true", "--controllers=*", "--cluster-cidr=10.0.0.0/16"]);
+    world.until("it leads", secs(30), || ccm.metric("ccm_leading", &[]) > 0.0).await;
+    let made = |operation| ccm.metric("ccm_cloud_mutations_total", &[("operation", operation), ("outcome", "success")]);
+    world.have_nodes(["a"]).await;
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
+    world.have_nodes(["b"]).await;
+    world.until("its nodes are updated", secs(60), || made("update_load_balancer") > 0.0).await;
+    world.delete_service("web").await;
+    world.until("it is deleted", secs(60), || made("delete_load_balancer") > 0.0).await;
+    let calls = world.cloud.calls();
+    for (operation, count) in [
+        ("create_load_balancer", calls.create_load_balancer),
+        ("modify_load_balancer", calls.modify_load_balancer),
+        ("update_load_balancer", calls.update_load_balancer),
+        ("delete_load_balancer", calls.delete_load_balancer),
+        ("create_route", calls.create_route),
+        ("delete_route", calls.delete_route),
+    ] {
+        assert_eq!(made(operation), count as f64, "{operation}: {calls:?}");
+    }
+    assert_eq!((calls.create_load_balancer, calls.delete_load_balancer), (1, 1));
+    let all = ccm.metric("ccm_cloud_mutations_total", &[]);
+    let operations = ccm_mock::MockProvider::over(world.cloud.clone()).mutations();
+    assert_eq!(all, operations.iter().map(|operation| made(operation)).sum::<f64>(), "no other operation, no failure");
+    assert!(ccm.metric("ccm_reconciles_total", &[("controller", "service-lb-controller"), ("outcome", "done")]) > 0.0);
+    assert!(ccm.metric("workqueue_adds_total", &[("name", "service")]) > 0.0);
 }
 
 /// The case of upstream's own test of 1.37.

@@ -1,18 +1,21 @@
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exponential_buckets};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry, exponential_buckets};
 
-use crate::telemetry::metrics::register;
+use crate::telemetry::metrics::{counters, register};
 
 /// Buckets of upstream's delegated requests (`k8s.io/apiserver/pkg/authentication/authenticatorfactory` v0.37).
 const REQUEST_SECONDS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+
+/// Code of a request without an answer, as upstream.
+const NO_ANSWER: &str = "<error>";
 
 /// Checks of callers, under the names, labels and buckets of `k8s.io/apiserver/pkg/endpoints/filters` v0.37.
 ///
 /// Upstream's `authenticated_user_requests{username}` is left out: which users an installation has is nothing for a metric,
 /// and after upstream's compression nearly all of them are called `other`.
 #[derive(Clone, Debug)]
-pub(super) struct AuthMetrics {
+pub(crate) struct AuthMetrics {
     authentication: Outcomes,
     authorization: Outcomes,
     /// TokenReviews and what else authentication asks.
@@ -35,14 +38,20 @@ impl AuthMetrics {
     /// Registers `authentication_attempts{result}`, `authentication_duration_seconds{result}`,
     /// `authorization_attempts_total{result}`, `authorization_duration_seconds{result}` and, for `authn` and `authz`,
     /// `apiserver_delegated_…_request_total{code}` and `apiserver_delegated_…_request_duration_seconds{code}`.
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, buckets: &[f64]| {
+    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, values: &[&str], buckets: &[f64]| {
             let histogram = HistogramOpts::new(seconds.0, seconds.1).buckets(buckets.to_vec());
+            let seconds = register(registry, HistogramVec::new(histogram, &[label])?)?;
+            for value in values {
+                seconds.with_label_values(&[*value]);
+            }
             Ok::<_, prometheus::Error>(Outcomes {
-                count: register(registry, IntCounterVec::new(Opts::new(count.0, count.1), &[label])?)?,
-                seconds: register(registry, HistogramVec::new(histogram, &[label])?)?,
+                count: counters(registry, count.0, count.1, &[(label, values)])?,
+                seconds,
             })
         };
+        // Others come as they are answered.
+        let codes = ["201", NO_ANSWER];
         let checks = exponential_buckets(0.001, 2.0, 15)?;
         let requests = "Number of HTTP requests partitioned by status code.";
         let latency = "Request latency in seconds. Broken down by status code.";
@@ -51,24 +60,28 @@ impl AuthMetrics {
                 ("authentication_attempts", "Counter of authenticated attempts."),
                 ("authentication_duration_seconds", "Authentication duration in seconds broken out by result."),
                 "result",
+                &["success", "error"],
                 &checks,
             )?,
             authorization: outcomes(
                 ("authorization_attempts_total", "Counter of authorization attempts broken down by result."),
                 ("authorization_duration_seconds", "Authorization duration in seconds broken out by result."),
                 "result",
+                &["allowed", "denied", "no-opinion", "error"],
                 &checks,
             )?,
             token_reviews: ReviewMetrics(outcomes(
                 ("apiserver_delegated_authn_request_total", requests),
                 ("apiserver_delegated_authn_request_duration_seconds", latency),
                 "code",
+                &codes,
                 &REQUEST_SECONDS,
             )?),
             access_reviews: ReviewMetrics(outcomes(
                 ("apiserver_delegated_authz_request_total", requests),
                 ("apiserver_delegated_authz_request_duration_seconds", latency),
                 "code",
+                &codes,
                 &REQUEST_SECONDS,
             )?),
         })
@@ -88,7 +101,7 @@ impl AuthMetrics {
 impl ReviewMetrics {
     /// Counts a request; one without an answer has the code `<error>`, as upstream.
     pub(super) fn answered(&self, code: Option<u16>, time: Duration) {
-        self.0.observe(&code.map_or_else(|| "<error>".to_owned(), |code| code.to_string()), time);
+        self.0.observe(&code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.to_string()), time);
     }
 }
 

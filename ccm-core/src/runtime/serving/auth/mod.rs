@@ -30,7 +30,7 @@ mod bearer;
 mod caller;
 mod certificate;
 mod clients;
-mod metrics;
+pub(crate) mod metrics;
 mod paths;
 mod proxy;
 mod reviews;
