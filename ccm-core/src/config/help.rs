@@ -117,8 +117,7 @@ pub(super) fn reference(product: &Product) -> String {
          Names, defaults and syntax are those of Kubernetes' Go cloud-controller-managers, version 1.37. `-` and `_` in \
          names mean the same. `--flag=value` and `--flag value` both work, except for switches (type bool), whose value \
          needs the `=`. The last use of a flag wins; uses of lists add up. Durations are Go's (`1h2m3.5s`).\n\n\
-         A flag that is \"not yet\" supported is read and checked, and makes one warning at start if it is set to other \
-         than its default.\n",
+         A flag without effect is read and checked, and makes one warning at start if it is set to other than its default.\n",
     );
     for group in Group::ALL {
         let flags = sorted(product, group);

@@ -98,7 +98,7 @@ pub struct FlagValue {
 }
 
 impl Config {
-    /// What the operator should be told once at start: flags that are set but have no effect, yet or any more.
+    /// What the operator should be told once at start: flags that are set but have no effect, or soon will have none.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -1,4 +1,4 @@
-//! What every controller stands on: caches, queues, events, leader election, health, and the manager that runs them.
+//! What every controller stands on: caches, queues, events, leader election, health, progress, and the manager that runs them.
 
 pub mod api;
 pub mod cache;
@@ -8,6 +8,7 @@ pub mod gate;
 pub mod health;
 pub mod leader_election;
 pub mod manager;
+pub mod progress;
 pub mod queue;
 pub mod reflector;
 pub mod serving;

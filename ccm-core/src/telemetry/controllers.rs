@@ -10,13 +10,15 @@ use super::{
     metrics::{counters, register},
     queue::QueueMetrics,
 };
-use crate::config::controllers as names;
+use crate::{config::controllers as names, runtime::progress::Progress};
 
 /// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per process.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     /// Work queues.
     pub queues: QueueMetrics,
+    /// Whether reconciles succeed at all, for the health of the process.
+    pub progress: Progress,
     reconciles: IntCounterVec,
     duration: HistogramVec,
     saved: IntCounterVec,
@@ -98,6 +100,7 @@ impl ControllerMetrics {
         }
         Ok(Self {
             queues: QueueMetrics::register(registry)?,
+            progress: Progress::default(),
             reconciles: counters(
                 registry,
                 "ccm_reconciles_total",
@@ -123,8 +126,9 @@ impl ControllerMetrics {
         work: impl Future<Output = (Outcome, T)>,
     ) -> T {
         let span = tracing::info_span!("reconcile", controller, object, reason = Empty, outcome = Empty);
-        let started = Instant::now();
+        let (started, running) = (Instant::now(), self.progress.begin(controller));
         let (outcome, value) = work.instrument(span.clone()).await;
+        running.end(outcome == Outcome::Failed);
         span.record("outcome", outcome.as_str());
         self.reconciled(controller, outcome, started.elapsed());
         value

@@ -17,6 +17,7 @@ use super::{
     process::{register_build_info, register_process},
 };
 use crate::{
+    config::controllers as names,
     controllers::{
         node::metrics::NodeMetrics, node_ipam::metrics::IpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
         route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
@@ -94,6 +95,11 @@ const SECTIONS: &[Section] = &[
         let metrics = ControllerMetrics::register(registry)?;
         let queue = |name| WorkQueue::<u8>::named(name, &metrics.queues);
         Ok(keep(["Nodes", "Routes", "service", "cidrallocator_node"].map(queue)))
+    }),
+    ("Health", "Always there; a name when its controller runs.", |registry| {
+        let health = Health::default();
+        health.register(registry)?;
+        Ok(keep(health.add(Kind::Progress, names::SERVICE_LB, || Ok(()))))
     }),
     ("Calls of the cloud", "Always there.", |registry| Ok(keep(CloudMetrics::register(registry)?))),
     (

@@ -18,6 +18,8 @@ mod migration;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "support/run.rs"]
 mod run;
+#[path = "operations/serving.rs"]
+mod serving;
 #[path = "operations/takeover.rs"]
 mod takeover;
 
@@ -36,6 +38,7 @@ fn cases() -> Vec<Case> {
         election::cases(),
         migration::cases(),
         credentials::cases(),
+        serving::cases(),
         auth::cases(),
         metrics::cases(),
     ];

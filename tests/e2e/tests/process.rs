@@ -104,6 +104,89 @@ async fn mistakes_in_flags_are_reported_together() {
 }
 
 #[tokio::test]
+async fn flags_that_contradict_each_other_are_reported_together() {
+    let bench = Bench::new();
+    let text = bench
+        .refused(&[
+            "--cloud-provider=mock",
+            "--leader-elect-lease-duration=5s",
+            "--leader-elect-renew-deadline=5s",
+            "--leader-elect-retry-period=5s",
+            "--leader-elect-resource-lock=endpoints",
+            "--webhooks=*",
+            "--webhook-secure-port=10258",
+            "--tls-cert-file=/some/file",
+            "--cluster-cidr=10.0.0.0/8,10.1.0.0/16",
+            "--feature-gates=NoSuchGate=true",
+        ])
+        .await;
+    for flag in [
+        "--leader-elect-lease-duration",
+        "--leader-elect-renew-deadline",
+        "--leader-elect-resource-lock",
+        "--webhooks",
+        "--webhook-secure-port",
+        "--tls-private-key-file",
+        "--cluster-cidr",
+        "NoSuchGate",
+    ] {
+        assert!(text.contains(flag), "{flag} is not in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_migration_file_is_named_with_every_wrong_field() {
+    let bench = Bench::new();
+    let kubeconfig = bench.kubeconfig(&nobody_listens());
+    let refused = async |file: &Path| {
+        let kubeconfig = flag("kubeconfig", &kubeconfig);
+        let flags = ["--cloud-provider=mock", &kubeconfig, "--enable-leader-migration"];
+        bench.refused(&[&flags[..], &[&flag("leader-migration-config", file)]].concat()).await
+    };
+    let missing = bench.directory.path().join("missing.yaml");
+    let text = refused(&missing).await;
+    assert!(text.contains(&flag("leader-migration-config", &missing)) && text.contains("No such file"), "{text}");
+    let broken = bench.file("broken.yaml", "leaderName: [\n");
+    let text = refused(&broken).await;
+    assert!(text.contains(&flag("leader-migration-config", &broken)) && text.contains("line "), "{text}");
+    let wrong = "apiVersion: controllermanager.config.k8s.io/v2\nkind: Other\n\
+                 controllerLeaders:\n  - name: service-controller\n  - component: kube-controller-manager\n";
+    let text = refused(&bench.file("wrong.yaml", wrong)).await;
+    for word in ["apiVersion", "kind", "leaderName", "controllerLeaders[0].component", "controllerLeaders[1].name"] {
+        assert!(text.contains(word), "{word} is not in {text}");
+    }
+    let lock = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\n\
+                leaderName: cloud-controller-manager\n";
+    let text = refused(&bench.file("lock.yaml", lock)).await;
+    assert!(text.contains("leaderName") && text.contains("--leader-elect-resource-name"), "{text}");
+    let twice = format!("{lock}leaderName: other\n");
+    let text = refused(&bench.file("twice.yaml", &twice)).await;
+    assert!(text.contains("leaderName") && text.contains("line 4"), "{text}");
+}
+
+#[tokio::test]
+async fn help_has_groups_and_stages_and_version_has_forms() {
+    let bench = Bench::new();
+    let (_, help) = bench.run(&["--help"]).await;
+    let groups =
+        ["Generic flags:", "Leader-migration flags:", "Secure serving flags:", "Webhook flags:", "Global flags:"];
+    let places: Vec<_> =
+        groups.iter().map(|group| help.find(group).unwrap_or_else(|| panic!("{group}\n{help}"))).collect();
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(
+        help.contains("CloudControllerManagerWatchBasedRoutesReconciliation=true|false (ALPHA - default=false)"),
+        "{help}"
+    );
+    let (code, raw) = bench.run(&["--version=raw"]).await;
+    assert!(code == Some(0) && raw.contains("platform:"), "{raw}");
+    let text = bench.refused(&["--version=v1.x"]).await;
+    assert!(text.contains("--version") && text.contains("v1.x"), "{text}");
+    // A version to report does not end the process: the next thing that is missing does.
+    let text = bench.refused(&["--version=v1.36.0"]).await;
+    assert!(text.contains("--cloud-provider"), "{text}");
+}
+
+#[tokio::test]
 async fn an_unknown_provider_is_named_beside_the_known_one() {
     let bench = Bench::new();
     let text = bench.refused(&["--cloud-provider=acme"]).await;
@@ -193,14 +276,15 @@ async fn missing_rights_are_named_and_waited_for() {
 async fn without_rights(server: &Server) {
     // With an election the Lease is the first thing that is denied, without one the nodes are.
     let (electing, following) = (Bench::new(), Bench::new());
-    let start = async |bench: &Bench, more: &str| {
+    let start = async |bench: &Bench, more: &[&str]| {
         let kubeconfig = bench.directory.path().join("nobody.kubeconfig");
         server.write_kubeconfig(&kubeconfig, NOBODY).await.unwrap();
-        bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig), more]).await
+        bench.start(&[&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)], more].concat()).await
     };
-    let mut elector = start(&electing, "--leader-elect-retry-period=500ms").await;
-    let mut follower = start(&following, "--leader-elect=false").await;
-    says_in_one_line(&mut elector, &["ERROR", "get", "leases", "coordination.k8s.io"]).await;
+    let elsewhere = ["--leader-elect-retry-period=500ms", "--leader-elect-resource-namespace=kube-public"];
+    let mut elector = start(&electing, &elsewhere).await;
+    let mut follower = start(&following, &["--leader-elect=false"]).await;
+    says_in_one_line(&mut elector, &["ERROR", "get", "leases", "coordination.k8s.io", "kube-public/"]).await;
     says_in_one_line(&mut follower, &["ERROR", "watch", "nodes", "API group"]).await;
     // Both are still there, and find out by themselves that they may go on.
     server.grant(NOBODY).await.unwrap();

@@ -1,6 +1,5 @@
-//! Defaults, checks and warnings. Lines of the catalogue (11.8) that are not here belong to parts that are
-//! elsewhere: the health handler, leader migration's file and filter, and the configuration's JSON round trip (`/configz`);
-//! or to none: there are no webhooks.
+//! Defaults, checks and warnings. The health handler, leader migration's file and filter, and the configuration's JSON form
+//! (`/configz`) have their tests beside them.
 
 use std::path::Path;
 use std::time::Duration;

@@ -75,7 +75,7 @@ impl NodeLifecycleController {
         let mut turn = 0;
         while !cancel.is_cancelled() {
             let start = Instant::now();
-            let pass = async { (Outcome::Done, self.pass(&mut tracker, begin, turn, &cancel).await) };
+            let pass = async { (self.pass(&mut tracker, begin, turn, &cancel).await, ()) };
             self.cx.shared.reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass).await;
             self.metrics.pass.observe(start.elapsed().as_secs_f64());
             cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
@@ -85,11 +85,12 @@ impl NodeLifecycleController {
 
     /// One pass over all nodes. What a batch of answers leads to is done before the next batch is asked about, so that no
     /// proof is old when it is used.
-    async fn pass(&self, tracker: &mut Tracker, begin: Instant, turn: usize, cancel: &CancellationToken) {
+    async fn pass(&self, tracker: &mut Tracker, begin: Instant, turn: usize, cancel: &CancellationToken) -> Outcome {
         let mut ours = self.cx.nodes.list();
         ours.retain(|node| self.cx.provider.claims_node(node) == NodeClaim::Ours);
         let (questions, mut actions) = tracker.questions(&ours, begin.elapsed());
         let answers = self.ask(&questions.ordinary).await;
+        let in_vain = !answers.is_empty() && answers.iter().all(Result::is_err);
         for (node, answer) in questions.ordinary.iter().zip(answers) {
             actions.extend(tracker.ordinary(node, Seen::of(&answer), begin.elapsed()));
         }
@@ -106,6 +107,7 @@ impl NodeLifecycleController {
             self.apply(actions, &mut deletions_left, cancel).await;
         }
         self.reports.retain(|name| self.cx.nodes.get(name).is_some());
+        if in_vain { Outcome::Failed } else { Outcome::Done }
     }
 
     /// Returns how many suspects go into one batch beside the controls.

@@ -22,7 +22,6 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -112,13 +111,6 @@ impl ApiClient {
         Self(Arc::new(Inner { client, user_agent, limit, options }))
     }
 
-    /// Makes a client for another part of the process: same connection and options, its own user agent and rate limit.
-    #[must_use]
-    pub fn sibling(&self, user_agent: impl Into<String>) -> Self {
-        let options = ApiClientOptions { user_agent: user_agent.into(), ..self.0.options.clone() };
-        Self::new(self.0.client.clone(), options)
-    }
-
     /// Sends a request and reads its whole answer.
     ///
     /// # Errors
@@ -141,11 +133,6 @@ impl ApiClient {
         let target = request.target();
         let (encoding, response, _) = self.head(request, &target).await?;
         Ok((encoding, response.into_body()))
-    }
-
-    /// Creates an object in the collection at `path`; the answer is the object as stored, in JSON.
-    pub async fn create<T: Serialize + Sync + ?Sized>(&self, path: &str, body: &T) -> Result<ApiResponse, ApiError> {
-        self.send(ApiRequest::create(path, body)?).await
     }
 
     /// Waits for the rate limit, then checks the write gate. The caller sends at once.

@@ -73,7 +73,7 @@ async fn a_closed_gate_lets_nothing_but_reads_out() {
         client.patch_node("a", Subresource::Status, &labels("1")).await.map(|_| ()),
         client.delete_node("a", "u1", "1").await,
         client.patch_service_status("shop", "web", &labels("1")).await.map(|_| ()),
-        client.create("/api/v1/namespaces/default/events", &json!({})).await.map(|_| ()),
+        client.send(ApiRequest::create("/api/v1/namespaces/default/events", &json!({})).unwrap()).await.map(|_| ()),
         client.send(ApiRequest::update("/api/v1/nodes/a", &json!({})).unwrap()).await.map(|_| ()),
     ];
     for attempt in attempts {
@@ -256,18 +256,6 @@ async fn requests_are_counted_under_upstreams_names() {
     );
     let duration = "rest_client_request_duration_seconds{host=localhost:6443,verb=GET} 2".to_owned();
     assert!(seen.contains(&duration), "{seen:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn siblings_have_names_and_rates_of_their_own() {
-    let server = server();
-    let (client, _) = server.client_with(WriteGate::always_open(), |o| (o.qps, o.burst) = (1.0, 1));
-    let sibling = client.sibling("other/v0");
-    let start = Instant::now();
-    client.get_node("a", &NodeFields::default()).await.unwrap();
-    sibling.get_node("a", &NodeFields::default()).await.unwrap();
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!(server.count("[other/v0]"), 1);
 }
 
 /// The client of events, behind a guard of its own, beside a controller's client; what reaches the server, with times.

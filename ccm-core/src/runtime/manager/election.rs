@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{DRAIN_LIMIT, Exit, Manager, ManagerError, health, telemetry::Telemetry, wiring::Task};
-use crate::config::leader_migration::Lock;
 use crate::{
+    config::leader_migration::Lock,
     k8s::well_known as wk,
     runtime::{
         events::{EventDriver, EventRecorder},

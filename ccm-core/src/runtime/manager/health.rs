@@ -1,8 +1,16 @@
 //! The manager's health checks.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+
 use crate::runtime::{
     health::{Health, Kind, Registration},
     leader_election::LeaseHealth,
+    progress::Progress,
 };
 
 /// Adds upstream's check of the election: a leader whose renewals stopped long ago should have ended.
@@ -13,4 +21,44 @@ pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseH
         }
         _ => Ok(()),
     })
+}
+
+/// Checks of what runs while this process leads. Clones are one.
+#[derive(Clone, Debug)]
+pub(super) struct Checks(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    health: Health,
+    progress: Progress,
+    filling: Arc<AtomicBool>,
+    registrations: Mutex<Vec<Registration>>,
+}
+
+impl Checks {
+    /// Adds the check of the caches. A standby has none, and is ready to take over.
+    pub(super) fn new(health: &Health, progress: Progress) -> Self {
+        let filling = Arc::new(AtomicBool::new(false));
+        let caches = health.add(Kind::Ready, "caches", {
+            let filling = filling.clone();
+            move || match filling.load(Ordering::Relaxed) {
+                true => Err("this process leads, and its caches are not full yet".to_owned()),
+                false => Ok(()),
+            }
+        });
+        let registrations = Mutex::new(vec![caches]);
+        Self(Arc::new(Inner { health: health.clone(), progress, filling, registrations }))
+    }
+
+    /// Notes whether caches are being filled.
+    pub(super) fn filling(&self, filling: bool) {
+        self.0.filling.store(filling, Ordering::Relaxed);
+    }
+
+    /// Adds the check of a controller that was started, under its canonical name.
+    pub(super) fn started(&self, controller: &'static str) {
+        let progress = self.0.progress.clone();
+        let check = self.0.health.add(Kind::Progress, controller, move || progress.check(controller));
+        self.0.registrations.lock().push(check);
+    }
 }

@@ -299,6 +299,7 @@ impl Manager {
         wiring.node_ipam_controller()?;
         wiring.service_controller()?;
         let Wiring { mut controllers, caches, context, .. } = wiring;
+        metrics.fills();
         caches.start(tasks).await?;
         // Once, whatever locks there are.
         self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
@@ -329,7 +330,7 @@ impl Manager {
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let gauge = metrics.running(name);
+            let metrics = metrics.clone();
             let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
@@ -340,9 +341,7 @@ impl Manager {
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                if let Some(gauge) = gauge {
-                    gauge.set(1);
-                }
+                metrics.runs(name);
                 run.await
             };
             let list = if lock == Lock::Migration { &mut migrated } else { &mut main };

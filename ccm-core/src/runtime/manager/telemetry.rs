@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus::{IntGauge, IntGaugeVec, Opts, Registry};
 use tokio_util::sync::CancellationToken;
 
-use super::Manager;
+use super::{Manager, health::Checks};
 use crate::{
     config::controllers as names,
     k8s::well_known as wk,
@@ -32,6 +32,7 @@ pub(super) struct Telemetry {
     pub(super) cloud: CloudMetrics,
     pub(super) mutations: MutationMetrics,
     pub(super) controllers: ControllerMetrics,
+    checks: Checks,
     running: IntGaugeVec,
     leading: IntGauge,
 }
@@ -45,27 +46,38 @@ impl Telemetry {
         health.register(registry)?;
         let api = ApiMetrics::register(registry)?;
         api.init(host);
+        let controllers = ControllerMetrics::register(registry)?;
+        health.register(registry)?;
         Ok(Self {
             api,
+            checks: Checks::new(health, controllers.progress.clone()),
             events: EventMetrics::register(registry)?,
             caches: CacheMetrics::register(registry)?,
             cloud: CloudMetrics::register(registry)?,
             mutations: MutationMetrics::register(registry, provider.mutations())?,
-            controllers: ControllerMetrics::register(registry)?,
+            controllers,
             running: running_controllers(registry)?,
             leading: leading(registry)?,
         })
     }
 
+    /// Notes that the caches of the controllers are about to be filled.
+    pub(super) fn fills(&self) {
+        self.checks.filling(true);
+    }
+
     /// Notes that the controllers begin.
     pub(super) fn leads(&self) {
+        self.checks.filling(false);
         self.leading.set(1);
     }
 
-    /// Returns what tells that a controller runs; `None` for those that upstream does not know.
-    pub(super) fn running(&self, controller: &str) -> Option<IntGauge> {
-        let label = metric_name(controller)?;
-        Some(self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]))
+    /// Notes that a controller runs.
+    pub(super) fn runs(&self, controller: &'static str) {
+        if let Some(label) = metric_name(controller) {
+            self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
+            self.checks.started(controller);
+        }
     }
 
     /// Gives a plain client a rate budget of its own (W35).

@@ -6,11 +6,13 @@
 
 mod balancers;
 mod faults;
+mod health;
 mod initialize;
 mod ipam;
 mod lease;
 mod lifecycle;
 mod metrics;
+mod migration;
 mod periodic;
 mod provider;
 mod races;

@@ -32,11 +32,18 @@ pub(crate) struct Scripted {
     inner: MockProvider,
     asked: Mutex<Vec<Asked>>,
     script: Mutex<Option<Script>>,
+    starts: Mutex<u32>,
 }
 
 impl Scripted {
     pub(crate) fn over(cloud: &MockCloud) -> Arc<Self> {
-        Arc::new(Self { inner: MockProvider::over(cloud.clone()), asked: Mutex::default(), script: Mutex::default() })
+        let inner = MockProvider::over(cloud.clone());
+        Arc::new(Self { inner, asked: Mutex::default(), script: Mutex::default(), starts: Mutex::default() })
+    }
+
+    /// How often it was started.
+    pub(crate) fn starts(&self) -> u32 {
+        *self.starts.lock()
     }
 
     /// Answers batches from now on by `script`; those for which it returns `None` as the mock does.
@@ -61,6 +68,7 @@ impl CloudProvider for Scripted {
     }
 
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+        *self.starts.lock() += 1;
         self.inner.start(cx).await
     }
 

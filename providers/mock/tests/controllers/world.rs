@@ -8,6 +8,7 @@ use ccm_core::{
     provider::CloudProvider,
     runtime::{
         events::WallClock,
+        health::Health,
         manager::{ClientFactory, Exit, Manager, ManagerError},
     },
 };
@@ -51,6 +52,7 @@ pub(crate) struct World {
 /// A running manager. Dropping it stops it at once.
 pub(crate) struct Ccm {
     pub(crate) registry: Registry,
+    pub(crate) health: Health,
     stop: CancellationToken,
     task: JoinHandle<Result<Exit, ManagerError>>,
 }
@@ -100,9 +102,9 @@ impl World {
         let clock = self.server.clock().clone();
         let manager = Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
             .with_clock(WallClock::new(move || clock.now()));
-        let (registry, stop) = (manager.registry(), CancellationToken::new());
+        let (registry, health, stop) = (manager.registry(), manager.health(), CancellationToken::new());
         let task = tokio::spawn(manager.run(stop.clone()));
-        Ccm { registry, stop, task }
+        Ccm { registry, health, stop, task }
     }
 
     /// Registers nodes through their kubelets.
