@@ -19,6 +19,7 @@ use crate::{
             Door, Pages, Server,
             auth::{Auth, AuthClients},
         },
+        shadow::Verdict,
     },
     telemetry::{
         logging::{self, Verbosity},
@@ -26,11 +27,15 @@ use crate::{
     },
 };
 
+/// Exit code of `--shadow-once` when something differs.
+const DIFFERENT: u8 = 2;
+
 /// Error of a provider's constructor.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help` and
-/// `--version`; 1 for bad arguments, a provider that cannot be built, lost leadership and every other failure.
+/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help`, `--version`,
+/// and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be
+/// built, lost leadership and every other failure.
 ///
 /// `build` constructs the provider from the checked configuration, before leader election, so that a bad cloud
 /// configuration ends a standby too.
@@ -92,7 +97,8 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     // Before the election: a standby is probed and scraped, too, and a port in use is to be known at once.
-    let server = Server::bind(&config.serving)?;
+    // A single comparison serves nobody, and is usually made where the port is another's.
+    let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
     let provider = build(config.clone()).await?;
     tracing::info!(version = product.version, provider = provider.name(), "starting");
     let signals = Signals::install()?;
@@ -103,7 +109,7 @@ where
     let door = Door::new(&config.authorization.always_allow_paths)?;
     let (manager, auth) = recognise_callers(manager, &product, &config, door.clone());
     let pages = Pages::new(product, config, manager.registry(), manager.health(), verbosity);
-    let router = pages.router(door, Router::new())?;
+    let router = pages.router(door, manager.pages())?;
     Box::pin(run_and_serve(manager, signals, server, router, auth)).await
 }
 
@@ -195,7 +201,9 @@ async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<E
     loop {
         tokio::select! {
             exit = &mut run => return match exit? {
-                Exit::Stopped => Ok(ExitCode::SUCCESS),
+                Exit::Stopped | Exit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
+                Exit::Compared(Verdict::Different) => Ok(ExitCode::from(DIFFERENT)),
+                Exit::Compared(Verdict::Incomplete) => Err("some objects could not be compared".into()),
                 Exit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
             },
             signal = signals.next() => {

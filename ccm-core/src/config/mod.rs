@@ -137,6 +137,9 @@ fn defaults(product: &Product) -> Config {
     config
 }
 
+/// Beginnings of the names of flags that a shadow does not look at.
+const NOT_IN_A_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
+
 /// Fills in the list of flags and the warnings.
 fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
     let mut values = Vec::new();
@@ -150,6 +153,15 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
                 flags::Support::Built => None,
                 flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
+        }
+        if config.shadow.is_on()
+            && used.contains(flag.name)
+            && NOT_IN_A_SHADOW.iter().any(|of| flag.name.starts_with(of))
+        {
+            warnings.push(format!(
+                "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",
+                flag.name
+            ));
         }
         if let Some(advice) = flag.deprecated.filter(|_| used.contains(flag.name)) {
             warnings.push(format!("--{} is deprecated: {advice}", flag.name));

@@ -39,6 +39,8 @@ pub struct Config {
     pub service: ServiceConfig,
     /// The node-IPAM controller.
     pub node_ipam: NodeIpamConfig,
+    /// Comparing instead of working.
+    pub shadow: ShadowConfig,
     /// The HTTPS server for health, metrics and configuration.
     pub serving: ServingConfig,
     /// How callers of that server are recognised.
@@ -121,6 +123,7 @@ impl Config {
             route: RouteConfig::default(),
             service: ServiceConfig { concurrent_syncs: NonZeroUsize::MIN, verify_period: Duration::ZERO },
             node_ipam: NodeIpamConfig::default(),
+            shadow: ShadowConfig::default(),
             serving: ServingConfig::blank(),
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
@@ -134,6 +137,24 @@ impl Config {
             flags: Vec::new(),
             raw: Raw::default(),
         }
+    }
+}
+
+/// Comparing instead of working.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShadowConfig {
+    /// `--shadow`; whether nothing is changed is [`is_on`](Self::is_on).
+    pub enabled: bool,
+    /// Whether nothing is changed, and the process ends when everything was compared.
+    pub once: bool,
+    /// How long a difference must stand before it is shown.
+    pub settle: Duration,
+}
+
+impl ShadowConfig {
+    /// Tells whether nothing is changed.
+    pub fn is_on(&self) -> bool {
+        self.enabled || self.once
     }
 }
 

@@ -113,9 +113,9 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// The checks hold only when elections are on, so that values in a manifest that turns them off do no harm.
+/// The checks hold only when there is an election, so that values in a manifest without one do no harm.
 fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
-    if !config.leader_election.enabled {
+    if !config.leader_election.enabled || config.shadow.is_on() {
         return;
     }
     if config.raw.resource_lock == "leases" {

@@ -17,6 +17,8 @@ pub struct WriteGate(Arc<Inner>);
 enum Inner {
     /// Without leader election there is nothing to prove.
     AlwaysOpen,
+    /// Nobody can open it.
+    Shut,
     /// Two leases are needed.
     Both(WriteGate, WriteGate),
     Until(Mutex<Option<Instant>>),
@@ -35,6 +37,11 @@ impl WriteGate {
     /// Makes a gate that never closes, for a process that runs without leader election.
     pub fn always_open() -> Self {
         Self(Arc::new(Inner::AlwaysOpen))
+    }
+
+    /// Makes a gate that never opens, for a process that only looks.
+    pub fn shut() -> Self {
+        Self(Arc::new(Inner::Shut))
     }
 
     /// Makes a closed gate and the keeper that opens it.
@@ -56,6 +63,7 @@ impl WriteGate {
     pub fn may_write(&self) -> Result<(), NotLeader> {
         match &*self.0 {
             Inner::AlwaysOpen => Ok(()),
+            Inner::Shut => Err(NotLeader),
             Inner::Both(one, other) => one.may_write().and_then(|()| other.may_write()),
             Inner::Until(until) => match *until.lock() {
                 Some(until) if Instant::now() < until => Ok(()),
@@ -94,6 +102,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_shut_gate_is_closed_to_all_who_hold_it() {
+        let gate = WriteGate::shut();
+        assert_eq!((gate.may_write(), gate.clone().may_write()), (Err(NotLeader), Err(NotLeader)));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_gate_closes_by_itself() {

@@ -12,4 +12,5 @@ pub mod progress;
 pub mod queue;
 pub mod reflector;
 pub mod serving;
+pub mod shadow;
 pub mod shutdown;

@@ -36,6 +36,9 @@ func newCloud(file io.Reader) (cloudprovider.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	if read.Endpoint != "" {
+		return newRemote(read), nil
+	}
 	made := &cloud{
 		settings:      read,
 		ledger:        ledger{counts: map[string]uint64{}},

@@ -29,6 +29,8 @@ type settings struct {
 	AdminAddress string `json:"adminAddress"`
 	// Keeps load balancers and routes over a restart; only here, where the cloud ends with its manager.
 	StateFile string `json:"stateFile"`
+	// Address of a mock cloud in a process of its own: then this is all that is looked at, beside the region.
+	Endpoint string `json:"endpoint"`
 }
 
 // rateLimit is a token bucket.
@@ -55,6 +57,9 @@ func readSettings(file io.Reader) (settings, error) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&read); err != nil {
 		return settings{}, fmt.Errorf("read the cloud config: %w", err)
+	}
+	if read.Endpoint != "" {
+		return read, nil
 	}
 	if len(read.Zones) == 0 || !read.AutoProvision {
 		return settings{}, fmt.Errorf("the cloud config needs zones, and autoProvision to be true")

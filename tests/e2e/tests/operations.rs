@@ -20,6 +20,8 @@ mod migration;
 mod run;
 #[path = "operations/serving.rs"]
 mod serving;
+#[path = "operations/shadow.rs"]
+mod shadow;
 #[path = "operations/takeover.rs"]
 mod takeover;
 
@@ -35,6 +37,7 @@ fn main() -> anyhow::Result<ExitCode> {
 fn cases() -> Vec<Case> {
     let subjects: Vec<Vec<Case>> = vec![
         takeover::cases(),
+        shadow::cases(),
         election::cases(),
         migration::cases(),
         credentials::cases(),

@@ -114,6 +114,7 @@ async fn flags_that_contradict_each_other_are_reported_together() {
             "--leader-elect-retry-period=5s",
             "--leader-elect-resource-lock=endpoints",
             "--webhooks=*",
+            "--secure-port=10258",
             "--webhook-secure-port=10258",
             "--tls-cert-file=/some/file",
             "--cluster-cidr=10.0.0.0/8,10.1.0.0/16",

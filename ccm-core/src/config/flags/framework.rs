@@ -1,7 +1,9 @@
 //! Flags of the cluster, of leader election and of the controllers.
 
 use super::Flag;
-use super::Group::{CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, ServiceLb};
+use super::Group::{
+    CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, ServiceLb, Shadow,
+};
 use crate::config::value::Slot::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
 
 const fn generic(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
@@ -186,6 +188,31 @@ pub(super) static GENERIC: &[Flag] = &[
         Path(|c| &mut c.debugging.tracing_config_file),
         "",
         "File that says where traces go (OTLP over gRPC) and how many, in the format of kube-apiserver; without it there are none.",
+    ),
+];
+
+/// Comparing instead of working.
+pub(super) static SHADOW: &[Flag] = &[
+    Flag::new(
+        "shadow",
+        Shadow,
+        Bool(|c| &mut c.shadow.enabled),
+        "false",
+        "Change nothing and take no lease: print what would be changed, beside a cloud-controller-manager that runs, and serve it at /shadow.",
+    ),
+    Flag::new(
+        "shadow-once",
+        Shadow,
+        Bool(|c| &mut c.shadow.once),
+        "false",
+        "The same, once: exit with 0 when nothing differs, 2 when something does, 1 when that cannot be said.",
+    ),
+    Flag::new(
+        "shadow-settle",
+        Shadow,
+        Duration(|c| &mut c.shadow.settle),
+        "30s",
+        "How long a difference must stand before it is shown: what the leader changes by itself meanwhile is none.",
     ),
 ];
 

@@ -89,6 +89,7 @@ pub(super) enum Group {
     CloudNodeLifecycle,
     ServiceLb,
     NodeIpam,
+    Shadow,
     SecureServing,
     Authentication,
     Authorization,
@@ -100,7 +101,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Generic,
         Self::LeaderMigration,
         Self::Debugging,
@@ -108,6 +109,7 @@ impl Group {
         Self::CloudNodeLifecycle,
         Self::ServiceLb,
         Self::NodeIpam,
+        Self::Shadow,
         Self::SecureServing,
         Self::Authentication,
         Self::Authorization,
@@ -127,6 +129,7 @@ impl Group {
             Self::CloudNodeLifecycle => "Cloud-node-lifecycle-controller",
             Self::ServiceLb => "Service-lb-controller",
             Self::NodeIpam => "Node-ipam-controller",
+            Self::Shadow => "Shadow",
             Self::SecureServing => "Secure serving",
             Self::Authentication => "Authentication",
             Self::Authorization => "Authorization",
@@ -149,6 +152,7 @@ pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + 
 fn framework() -> impl Iterator<Item = &'static Flag> + Clone {
     framework::GENERIC
         .iter()
+        .chain(framework::SHADOW)
         .chain(framework::CONTROLLERS)
         .chain(serving::SECURE_SERVING)
         .chain(serving::DELEGATED_AUTH)

@@ -82,6 +82,9 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("route-reconciliation-period", "10s"),
     ("secure-port", "10258"),
     ("service-cluster-ip-range", ""),
+    ("shadow", "false"),
+    ("shadow-once", "false"),
+    ("shadow-settle", "30s"),
     ("tls-cert-file", ""),
     ("tls-cipher-suites", ""),
     ("tls-curve-preferences", ""),
@@ -184,6 +187,9 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("route-reconciliation-period", "1s"),
     ("secure-port", "0"),
     ("service-cluster-ip-range", "10.96.0.0/12"),
+    ("shadow", "true"),
+    ("shadow-once", "true"),
+    ("shadow-settle", "1m0s"),
     ("tls-cipher-suites", "TLS_AES_128_GCM_SHA256"),
     ("tls-curve-preferences", "29"),
     ("tls-min-version", "VersionTLS13"),
@@ -238,6 +244,21 @@ fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
         assert_eq!(config.warnings().len(), expected, "{name}: {:?}", config.warnings());
         assert!(config.warnings().iter().all(|warning| warning.contains(name)), "{name}: {:?}", config.warnings());
     }
+}
+
+#[test]
+fn a_shadow_takes_no_lease_and_minds_no_setting_of_one() {
+    for flag in ["--shadow", "--shadow-once"] {
+        let config =
+            run(&format!("{flag} --leader-elect=true --leader-elect-lease-duration=1s --leader-elect-retry-period=0"));
+        assert!(config.shadow.is_on());
+        let named = |name: &str| {
+            config.warnings().iter().any(|w| w.starts_with(&format!("--{name}=")) && w.contains("no lease"))
+        };
+        assert!(named("leader-elect") && named("leader-elect-lease-duration"), "{:?}", config.warnings());
+        assert_eq!(config.warnings().len(), 3, "{:?}", config.warnings());
+    }
+    assert!(!run("").shadow.is_on() && run("--shadow").warnings().is_empty());
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod apply;
 pub(crate) mod metrics;
 mod periodic;
 mod plan;
+mod preview;
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,6 +10,7 @@ mod cidr_set;
 pub(crate) mod metrics;
 mod plan;
 mod pool;
+mod preview;
 
 use std::{sync::Arc, time::Duration};
 

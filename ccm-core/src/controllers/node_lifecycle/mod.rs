@@ -6,6 +6,7 @@
 mod apply;
 pub(crate) mod metrics;
 mod plan;
+mod preview;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -68,8 +69,7 @@ impl NodeLifecycleController {
 
     /// Runs until `cancel`; a write that was begun is finished.
     pub async fn run(self, cancel: CancellationToken) {
-        let safety = if self.config.upstream_deletion { Safety::Upstream } else { Safety::Strict };
-        let mut tracker = Tracker::new(self.config.period, safety);
+        let mut tracker = Tracker::new(self.config.period, self.safety());
         let begin = Instant::now();
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut turn = 0;
@@ -81,6 +81,10 @@ impl NodeLifecycleController {
             cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
             turn += 1;
         }
+    }
+
+    fn safety(&self) -> Safety {
+        if self.config.upstream_deletion { Safety::Upstream } else { Safety::Strict }
     }
 
     /// One pass over all nodes. What a batch of answers leads to is done before the next batch is asked about, so that no

@@ -143,6 +143,11 @@ impl Tracker {
         (questions, actions)
     }
 
+    /// Returns the nodes whose absence is being proved. One for which that was refused is none of them.
+    pub(crate) fn doubted(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.suspects.iter().filter(|(_, track)| track.absent_since.is_some() && !track.refused).map(|(name, _)| name)
+    }
+
     fn track(&mut self, node: &NodeView, now: Duration) -> &mut Track {
         let fresh =
             || Track { uid: node.uid.clone(), since: now, absent_since: None, next: now, wait: 1, refused: false };

@@ -10,6 +10,7 @@ mod failures;
 pub(crate) mod metrics;
 mod observe;
 mod plan;
+mod preview;
 mod reconcile;
 mod schedule;
 

@@ -167,7 +167,7 @@ impl RouteController {
         Ok(if changed { Sync::Changed } else { Sync::Noop })
     }
 
-    fn plan(&self, nodes: &Nodes, routes: &[Route], failures: &Failures) -> Plan {
+    pub(super) fn plan(&self, nodes: &Nodes, routes: &[Route], failures: &Failures) -> Plan {
         let (cluster, now) = (&*self.config.cluster_cidrs, self.began.elapsed());
         plan::plan(&World { ours: &nodes.ours, foreign: &nodes.foreign, routes, cluster, failures, now })
     }

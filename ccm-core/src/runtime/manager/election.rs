@@ -40,6 +40,11 @@ impl Gates {
         Self { main: WriteGate::always_open(), migration: WriteGate::always_open() }
     }
 
+    /// Those of a process that only looks.
+    pub(super) fn shut() -> Self {
+        Self { main: WriteGate::shut(), migration: WriteGate::shut() }
+    }
+
     fn of(electors: &Electors) -> Self {
         let main = electors.main.gate();
         // Without a migration lock nothing runs under it.

@@ -17,7 +17,7 @@ impl Wiring<'_> {
         let lock = self.lock(names::NODE_IPAM);
         let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT, lock);
         let controller = NodeIpamController::new(cx, config)?;
-        self.add(lock, names::NODE_IPAM, controller.run(self.stop.clone()));
+        self.add_controller(lock, names::NODE_IPAM, controller);
         Ok(())
     }
 }

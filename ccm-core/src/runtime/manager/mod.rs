@@ -9,6 +9,7 @@ mod ipam;
 mod nodes;
 mod route;
 mod services;
+mod shadow;
 mod telemetry;
 #[cfg(test)]
 pub(crate) use telemetry::register_own;
@@ -16,6 +17,7 @@ mod wiring;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use axum::Router;
 use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::{client::Body, config::AuthInfo};
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     election::Gates,
     telemetry::Telemetry,
-    wiring::{Task, Wiring, done},
+    wiring::{Task, Wiring, Work, done},
 };
 use super::{
     credentials::{self, Accounts},
@@ -36,6 +38,7 @@ use super::{
     leader_election::{InvalidElection, LeaderElector},
     reflector::FirstSyncTimedOut,
     serving::auth::AuthError,
+    shadow::{self as shadow_mode, Board, Output, Verdict, read_only, stdout},
     shutdown::{TaskError, Tasks},
 };
 use crate::{
@@ -78,6 +81,9 @@ pub struct Manager {
     registry: Registry,
     health: Health,
     clock: WallClock,
+    /// What a shadow found.
+    board: Arc<Mutex<Board>>,
+    output: Output,
     /// Behind a lock for the sake of shared references, which nobody takes while it runs.
     prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
     /// With `--use-service-account-credentials`.
@@ -93,6 +99,8 @@ pub enum Exit {
     Stopped,
     /// Leadership was lost; the process ends with exit code 1.
     LeadershipLost(String),
+    /// What is was compared once with what would be; nothing was changed.
+    Compared(Verdict),
 }
 
 /// Why a manager could not go on.
@@ -177,7 +185,8 @@ impl Manager {
         }
         let manager = build(&base, wk::COMPONENT_MANAGER)?;
         let mut accounts = None;
-        if config.generic.use_service_account_credentials {
+        // A shadow asks for no tokens either.
+        if config.generic.use_service_account_credentials && !config.shadow.is_on() {
             let mut stripped = base.clone();
             stripped.auth_info = AuthInfo::default();
             let anonymous = ACCOUNTS.map(|name| Ok((name, build(&stripped, &credentials::user(name))?)));
@@ -197,6 +206,9 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (registry, clock) = (Registry::new(), WallClock::system());
+        // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
+        let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
+        let board = Arc::new(Mutex::new(Board::new(config.shadow.settle)));
         Self {
             product,
             config,
@@ -206,6 +218,8 @@ impl Manager {
             registry,
             health: Health::default(),
             clock,
+            board,
+            output: stdout(),
             prelude: Mutex::default(),
             accounts: None,
             migration: None,
@@ -217,6 +231,18 @@ impl Manager {
     pub fn with_clock(mut self, clock: WallClock) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// Replaces where a shadow prints, for tests.
+    #[must_use]
+    pub fn with_output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Returns the pages that are served beside the common ones: `/shadow`, in shadow mode.
+    pub fn pages(&self) -> Router {
+        if self.config.shadow.is_on() { shadow_mode::pages(self.board.clone()) } else { Router::new() }
     }
 
     /// Returns the registry of the process.
@@ -251,15 +277,18 @@ impl Manager {
         }
         match stop.run_until_cancelled(self.wait_for_api_server()).await {
             Some(reachable) => reachable?,
-            None => return Ok(Exit::Stopped),
+            None => return Ok(self.stopped()),
         }
         if let Some(prelude) = self.prelude.get_mut().take() {
             match stop.run_until_cancelled(prelude).await {
                 Some(done) => done?,
-                None => return Ok(Exit::Stopped),
+                None => return Ok(self.stopped()),
             }
         }
         let telemetry = Telemetry::register(&self)?;
+        if self.config.shadow.is_on() {
+            return Box::pin(self.shadow(stop, &telemetry)).await;
+        }
         if self.config.leader_election.enabled {
             return Box::pin(self.elect_and_lead(&stop, &telemetry)).await;
         }
@@ -293,11 +322,8 @@ impl Manager {
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change. Returns those that wait for the migration lock.
     async fn start(&self, tasks: &mut Tasks, gates: &Gates, metrics: &Telemetry) -> Result<Vec<Task>, ManagerError> {
-        let mut wiring = Wiring::new(self, gates, metrics, tasks.stop());
-        let network = wiring.route_controller()?;
-        wiring.node_controllers(network)?;
-        wiring.node_ipam_controller()?;
-        wiring.service_controller()?;
+        let mut wiring = Wiring::new(self, gates, metrics, tasks.stop(), Work::Lead);
+        wiring.add_all()?;
         let Wiring { mut controllers, caches, context, .. } = wiring;
         metrics.fills();
         caches.start(tasks).await?;

@@ -32,13 +32,13 @@ impl Wiring<'_> {
             if let Some(network) = network {
                 controller = controller.with_network(network);
             }
-            self.add(lock, names::CLOUD_NODE, controller.run(self.stop.clone()));
+            self.add_controller(lock, names::CLOUD_NODE, controller);
         }
         if lifecycle {
             let lock = self.lock(names::CLOUD_NODE_LIFECYCLE);
             let cx = self.controller_context(wk::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT, lock);
             let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
-            self.add(lock, names::CLOUD_NODE_LIFECYCLE, controller.run(self.stop.clone()));
+            self.add_controller(lock, names::CLOUD_NODE_LIFECYCLE, controller);
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Wiring<'_> {
         let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
         let (op, cloud) = (self.op(lock), self.cloud_metrics.clone());
         let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
-        self.add(lock, names::NODE_ROUTE, controller.run(self.stop.clone()));
+        self.add_controller(lock, names::NODE_ROUTE, controller);
         Ok(together.then_some(network))
     }
 }

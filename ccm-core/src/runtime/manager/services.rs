@@ -40,7 +40,7 @@ impl Wiring<'_> {
         let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
         let (op, metrics) = (self.op(lock), self.cloud_metrics.clone());
         let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
-        self.add(lock, names::SERVICE_LB, controller.run(self.stop.clone()));
+        self.add_controller(lock, names::SERVICE_LB, controller);
         Ok(())
     }
 }

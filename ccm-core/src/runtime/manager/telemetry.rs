@@ -46,7 +46,6 @@ impl Telemetry {
         let api = ApiMetrics::register(registry)?;
         api.init(host);
         let controllers = ControllerMetrics::register(registry)?;
-        health.register(registry)?;
         Ok(Self {
             api,
             checks: Checks::new(health, controllers.progress.clone()),

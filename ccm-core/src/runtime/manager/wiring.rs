@@ -2,7 +2,7 @@
 //!
 //! Every controller has a file here that adds it; the manager starts what was added.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt, StreamExt,
@@ -14,7 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Manager, ManagerError, election::Gates, telemetry::Telemetry};
 use crate::{
     config::{self, leader_migration::Lock},
-    controllers::ControllerContext,
+    controllers::{
+        ControllerContext, node::NodeController, node_ipam::NodeIpamController,
+        node_lifecycle::NodeLifecycleController, route::RouteController, service::ServiceController,
+    },
     k8s::{NodeView, well_known as wk},
     provider::{Op, ProviderContext},
     runtime::{
@@ -23,6 +26,7 @@ use crate::{
         credentials,
         events::EventRecorder,
         reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
+        shadow::Preview,
         shutdown::Tasks,
     },
     telemetry::metrics::CloudMetrics,
@@ -37,6 +41,50 @@ pub(super) struct Task {
 /// Makes a task of what cannot fail.
 pub(super) fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
     task.map(Ok).boxed()
+}
+
+/// A controller that is put together.
+pub(super) trait Controller: Sized + Send + 'static {
+    /// Runs it until `cancel`.
+    fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()>;
+
+    /// Has it say what it would do, and do nothing. What differs is looked at again after `settle`.
+    fn preview(self, settle: Duration) -> Box<dyn Preview>;
+}
+
+macro_rules! controllers {
+    ($($controller:ty: $preview:expr;)+) => {$(
+        impl Controller for $controller {
+            fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()> {
+                Self::run(self, cancel).boxed()
+            }
+
+            fn preview(self, settle: Duration) -> Box<dyn Preview> {
+                let preview: fn(Self, Duration) -> Box<dyn Preview> = $preview;
+                preview(self, settle)
+            }
+        }
+    )+};
+}
+
+controllers! {
+    NodeController: Self::preview;
+    NodeLifecycleController: |controller, _| controller.preview();
+    RouteController: |controller, _| controller.preview();
+    ServiceController: Self::preview;
+    NodeIpamController: |controller, _| controller.preview();
+}
+
+/// What the controllers are put together for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    /// To do their work.
+    Lead,
+    /// To say what they would do.
+    Preview {
+        /// How long a difference must stand.
+        settle: Duration,
+    },
 }
 
 /// Puts together what runs while this process leads.
@@ -55,6 +103,9 @@ pub(super) struct Wiring<'a> {
     pub(super) caches: Caches,
     /// Controllers and their helpers, with the lock that each needs.
     pub(super) controllers: Vec<(Lock, Task)>,
+    /// Controllers that only say what they would do.
+    pub(super) previews: Vec<Box<dyn Preview>>,
+    work: Work,
     /// What the provider is lent.
     pub(super) context: ProviderContext,
 }
@@ -65,6 +116,7 @@ impl<'a> Wiring<'a> {
         gates: &'a Gates,
         telemetry: &'a Telemetry,
         stop: &'a CancellationToken,
+        work: Work,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
         let context = ProviderContext {
@@ -87,6 +139,8 @@ impl<'a> Wiring<'a> {
             nodes: nodes.clone(),
             caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
+            previews: Vec::new(),
+            work,
             context,
         };
         wiring.watch("node-cache", &nodes);
@@ -103,6 +157,22 @@ impl<'a> Wiring<'a> {
         let (stop, cache) = (self.stop.clone(), cache.clone());
         let fill = reflector.run(stop).boxed();
         self.caches.filling.push(Filling { task, fill, full: async move { cache.synced().await }.boxed() });
+    }
+
+    /// Adds every controller that is selected and has what it needs.
+    pub(super) fn add_all(&mut self) -> Result<(), ManagerError> {
+        let network = self.route_controller()?;
+        self.node_controllers(network)?;
+        self.node_ipam_controller()?;
+        self.service_controller()
+    }
+
+    /// Has a controller run under this lock, or say what it would do.
+    pub(super) fn add_controller(&mut self, lock: Lock, name: &'static str, controller: impl Controller) {
+        match self.work {
+            Work::Lead => self.add(lock, name, controller.run(self.stop.clone())),
+            Work::Preview { settle } => self.previews.push(controller.preview(settle)),
+        }
     }
 
     /// Tells whether a controller runs in this process: selected by `--controllers`, and not another manager's.

@@ -113,7 +113,7 @@ async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToke
     let Invocation::Run(config) = config::parse(&manager::product(), args)? else { bail!("flags of the demo") };
     let provider = Arc::new(MockProvider::over(cloud));
     match Manager::from_config(manager::product(), *config, provider).await?.run(stop).await? {
-        Exit::Stopped => Ok(()),
+        Exit::Stopped | Exit::Compared(_) => Ok(()),
         Exit::LeadershipLost(why) => bail!("leadership lost: {why}"),
     }
 }

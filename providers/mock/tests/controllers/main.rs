@@ -27,5 +27,6 @@ mod services_errors;
 mod services_load;
 mod services_nodes;
 mod services_restart;
+mod shadow;
 mod waiting;
 mod world;

@@ -83,8 +83,8 @@ async fn to_lose_either_lock_ends_the_process_and_frees_the_other() {
 async fn controllers_start_one_after_the_other() {
     let world = World::provisioned();
     let ccm = world.start(&["--controller-start-interval=10s"]);
-    let running = || ccm.metric("running_managed_controllers", &[]) as u64;
-    world.until("the first runs", secs(5), || running() == 1).await;
-    let second = world.until("the second runs", secs(30), || running() == 2).await;
+    let running = || ccm.metric("running_managed_controllers", &[]);
+    world.until("the first runs", secs(5), || running() == 1.0).await;
+    let second = world.until("the second runs", secs(30), || running() == 2.0).await;
     assert!(second >= secs(9) && second <= secs(20), "after {second:?}");
 }

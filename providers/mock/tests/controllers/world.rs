@@ -22,6 +22,7 @@ use ccm_testkit::{
     hooks::Hooks,
     kubelet::{KubeletOptions, Kubelets, NodeSpec, UNINITIALIZED_TAINT},
 };
+use parking_lot::Mutex;
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
@@ -52,6 +53,8 @@ pub(crate) struct World {
 /// A running manager. Dropping it stops it at once.
 pub(crate) struct Ccm {
     pub(crate) registry: Registry,
+    /// What it printed.
+    pub(crate) printed: Arc<Mutex<Vec<String>>>,
     pub(crate) health: Health,
     stop: CancellationToken,
     task: JoinHandle<Result<Exit, ManagerError>>,
@@ -100,11 +103,18 @@ impl World {
             server.client_builder().user_agent(&format!("{AGENT}/test {name}")).hooks(&hooks).build()
         });
         let clock = self.server.clock().clone();
+        let printed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let lines = printed.clone();
+        let output = Arc::new(move |line: &str| {
+            lines.lock().push(line.to_owned());
+            Ok(())
+        });
         let manager = Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
-            .with_clock(WallClock::new(move || clock.now()));
+            .with_clock(WallClock::new(move || clock.now()))
+            .with_output(output);
         let (registry, health, stop) = (manager.registry(), manager.health(), CancellationToken::new());
         let task = tokio::spawn(manager.run(stop.clone()));
-        Ccm { registry, health, stop, task }
+        Ccm { registry, printed, health, stop, task }
     }
 
     /// Registers nodes through their kubelets.

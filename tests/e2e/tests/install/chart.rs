@@ -198,8 +198,18 @@ async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: 
     if !can_mount_or_say_skipped("the chart's process on a real control plane") {
         return Ok(());
     }
-    let before = Leftovers::find(scenario).await?;
     let release = Installation::new(scenario).await?;
+    let done = live_through(scenario, &release).await;
+    if done.is_err() {
+        // The next case would fail for it, too; what went wrong first is what is told.
+        let _ = release.helm("uninstall", &["--wait", "--ignore-not-found"]);
+    }
+    done
+}
+
+/// From the installation to the end of a release.
+async fn live_through(scenario: &Scenario, release: &Installation<'_>) -> anyhow::Result<()> {
+    let before = Leftovers::find(scenario).await?;
     release.install()?;
     let pods = release.pods_that(2, |_| true).await?;
     // The role may not be summed up yet: that is waited for by the process, too.

@@ -32,6 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
+// length: one table of callers and what follows for one of them
 async fn callers_see_what_the_cluster_lets_them(s: &Scenario) -> anyhow::Result<()> {
     let client = s.server.client();
     may_ask(&client, &s.user("a")).await?;
@@ -78,14 +79,9 @@ async fn callers_see_what_the_cluster_lets_them(s: &Scenario) -> anyhow::Result<
     let (_, body) = at.get("/configz", &nobody().certificate(&jane)).await?;
     anyhow::ensure!(body.contains(r#"User \"jane\" cannot get path \"/configz\""#), "{body}");
 
-    // An account that is gone is no caller any more once its answer is forgotten.
     let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
     accounts.delete("e2e-reader", &DeleteParams::default()).await?;
-    let deadline = Instant::now() + SOON;
-    while at.get("/metrics", &nobody().token(&reader)).await?.0 != 401 {
-        anyhow::ensure!(Instant::now() < deadline, "a deleted account is still let in");
-        tokio::time::sleep(TTL / 4).await;
-    }
+    at.forgets(&nobody().token(&reader)).await?;
     let log = ccm.log();
     for secret in [&*reader, &*other, "e2e-invented-token", "PRIVATE KEY"] {
         anyhow::ensure!(!log.contains(secret), "a secret is in the log");
@@ -217,6 +213,16 @@ impl Server {
             anyhow::ensure!(Instant::now() < deadline, "no answer:\n{}", ccm.log());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Waits until a credential that was let in is let in no more: its answer is kept for a moment.
+    async fn forgets(&self, credential: &Credential) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SOON;
+        while self.get("/metrics", credential).await?.0 != 401 {
+            anyhow::ensure!(Instant::now() < deadline, "a deleted account is still let in");
+            tokio::time::sleep(TTL / 4).await;
+        }
+        Ok(())
     }
 
     async fn get(&self, path: &str, credential: &Credential) -> anyhow::Result<(u16, String)> {

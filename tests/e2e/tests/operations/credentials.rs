@@ -65,7 +65,8 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
         let agent = event.user_agent.rsplit('/').next().unwrap_or_default();
         anyhow::ensure!(agent == event.user, "{} is the user agent of {}", event.user_agent, event.user);
     }
-    let tokens = log.iter().filter(|event| event.resource == "serviceaccounts/token" && event.code < 300);
+    let tokens = log.iter().filter(|event| event.resource == "serviceaccounts/token" && event.user == manager);
+    let tokens = tokens.filter(|event| event.code < 300);
     let tokens: Vec<_> = tokens.map(|event| event.name.as_str()).collect();
     anyhow::ensure!(tokens.len() == 2, "one token for each account serves: {tokens:?}");
     // Every token of the cluster begins so.

@@ -55,7 +55,7 @@ async fn a_standby_answers_and_takes_over(s: &Scenario) -> anyhow::Result<()> {
     ensure!(get(first, "/metrics").await?.1.contains(&format!("{leads}1\n")), "the leader says so");
     ensure!(get(second, "/metrics").await?.1.contains(&format!("{leads}0\n")), "the standby says so");
 
-    let (status, said) = send(second, http::Method::PUT, "/debug/flags/v", "4").await?;
+    let (status, said) = send(second, http::Method::PUT, "/debug/flags/v", "6").await?;
     ensure!(status == 200, "{said}");
     leader.signal(Signal::Term).await?;
     ensure!(leader.exit(SOON).await?.success(), "{}", leader.log());

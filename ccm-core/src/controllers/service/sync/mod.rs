@@ -1,6 +1,7 @@
 //! One look at one Service: observe, decide, do what was decided.
 
 mod delete;
+mod preview;
 mod publish;
 mod tell;
 
@@ -68,17 +69,7 @@ struct Wanted {
 impl ServiceController {
     /// Looks at one Service and does what is to be done; returns what is known of it now.
     pub(super) async fn sync(&self, key: &Arc<str>, known: Known) -> (Known, Next) {
-        let service = self.services.get(key);
-        let mut look = Look {
-            key: key.clone(),
-            service,
-            known,
-            subject: None,
-            fingerprint: None,
-            work: Work::Ensure,
-            reason: "",
-            reconciled: Reconciled::Done,
-        };
+        let mut look = Look::new(key, self.services.get(key), known);
         let work = async move {
             let next = match self.look(&mut look).await {
                 Ok(next) => next,
@@ -97,7 +88,10 @@ impl ServiceController {
             look.known = Known { uid: service.uid.clone(), ..Known::default() };
         }
         let (wish, wanted) = match self.readable(look) {
-            Some(service) => self.interpret(look, service).await?,
+            Some(service) => {
+                self.tell_remarks(look, &service);
+                self.interpret(look, service).await?
+            }
             None => (None, None),
         };
         let facts = Facts {
@@ -151,7 +145,6 @@ impl ServiceController {
         look.known.last_seen = Some(service.clone());
         let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::Ensure, error))?;
         let claim = balancers.interpret(&service);
-        self.remark(look, &service, balancers.remarks(&service));
         // The finalizer is written before the first call, by whichever process.
         look.known.may_exist |= claim != Claim::Elsewhere && service.has_finalizer();
         let (backends, digest) = match claim {
@@ -364,6 +357,19 @@ impl ServiceController {
 }
 
 impl Look {
+    fn new(key: &Arc<str>, service: Option<Arc<ServiceView>>, known: Known) -> Self {
+        Self {
+            key: key.clone(),
+            service,
+            known,
+            subject: None,
+            fingerprint: None,
+            work: Work::Ensure,
+            reason: "",
+            reconciled: Reconciled::Done,
+        }
+    }
+
     /// Holds back the same attempt until then. `all_backends`: with whichever backends; otherwise an update with others than
     /// those of today does not wait that long.
     fn hold(&mut self, now: Duration, until: Duration, all_backends: bool) {

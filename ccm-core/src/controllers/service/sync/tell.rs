@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     k8s::ServiceView,
-    provider::{BackendSet, Digest, EventKind, InvalidInput, LbSpec, Remark},
+    provider::{BackendSet, Digest, EventKind, InvalidInput, LbSpec},
     telemetry::controllers::Outcome as Reconciled,
 };
 
@@ -22,7 +22,9 @@ use crate::{
 const BACKENDS_EVENT_GAP: Duration = Duration::from_secs(600);
 
 impl ServiceController {
-    pub(super) fn remark(&self, look: &mut Look, service: &ServiceView, remarks: Vec<Remark>) {
+    /// Tells what the provider has to say about the Service, each once.
+    pub(super) fn tell_remarks(&self, look: &mut Look, service: &ServiceView) {
+        let remarks = self.cloud.balancers().map(|balancers| balancers.remarks(service)).unwrap_or_default();
         let mut seen = BTreeSet::new();
         for remark in remarks {
             let digest = Digest::of(&(remark.reason, &remark.note));

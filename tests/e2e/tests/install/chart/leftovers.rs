@@ -10,6 +10,9 @@ use kube::discovery::{Discovery, verbs};
 /// Resources that are others' to make and remove: the scenario's own, and what every process and controller leaves.
 const OTHERS: [&str; 5] = ["Event", "Node", "Endpoints", "EndpointSlice", "IPAddress"];
 
+/// What comes by itself to every namespace, some time after it.
+const OF_NAMESPACES: [&str; 2] = ["ConfigMap kube-root-ca.crt", "ServiceAccount default"];
+
 /// Names of all objects of all kinds, apart from these.
 pub(super) struct Leftovers(BTreeSet<String>);
 
@@ -26,7 +29,8 @@ impl Leftovers {
             for object in api.list(&ListParams::default()).await?.items {
                 let metadata = object.metadata;
                 let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-                if !name.starts_with(&scenario.prefix()) && !OTHERS.contains(&&*resource.kind) {
+                let of_namespace = OF_NAMESPACES.contains(&&*format!("{} {name}", resource.kind));
+                if !name.starts_with(&scenario.prefix()) && !OTHERS.contains(&&*resource.kind) && !of_namespace {
                     names.insert(format!("{} {namespace}/{name}", resource.kind));
                 }
             }

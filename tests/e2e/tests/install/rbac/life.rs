@@ -20,8 +20,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// How often a write is made to come too late before it is given up.
 const ROUNDS: usize = 10;
 
-/// Nodes join, get their labels and addresses, and keep them right. The last of `names` meets others who write to it, those before are
-/// initialised afterwards.
+/// Nodes join, get their labels and addresses, and keep them right.
 pub(crate) async fn join(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
     s.register_initialized(names).await?;
     for name in names {

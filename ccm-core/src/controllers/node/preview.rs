@@ -1,0 +1,146 @@
+//! What the cloud-node controller would write.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{
+    NodeController,
+    plan::{self, InitError, InitPlan, NodeChange},
+};
+use crate::{
+    config::controllers::CLOUD_NODE,
+    k8s::{NodeAddress, NodeView},
+    provider::{InstanceMetadata, Need, NodeQuery, Power, Presence},
+    runtime::shadow::{Difference, Findings, Kind, NONE, Paced, Preview, Uncompared},
+};
+
+/// The controller as a shadow.
+struct NodePreview {
+    controller: NodeController,
+    /// Nodes as they were when they were compared.
+    paced: Paced<Arc<NodeView>>,
+}
+
+impl NodeController {
+    /// Makes a controller that only says what it would write; what differs is looked at again after `settle`.
+    pub(crate) fn preview(self, settle: Duration) -> Box<dyn Preview> {
+        let paced = Paced::new(settle, self.config.status_update_period);
+        Box::new(NodePreview { controller: self, paced })
+    }
+}
+
+#[async_trait]
+impl Preview for NodePreview {
+    async fn look(&mut self, now: Instant) -> Findings {
+        let controller = &self.controller;
+        let mut nodes = controller.cx.nodes.list();
+        nodes.retain(|node| controller.is_ours(node));
+        self.paced.retain(|name| controller.cx.nodes.get(name).is_some_and(|node| controller.is_ours(&node)));
+        nodes.retain(|node| self.paced.is_due(&node.name, now, |old| !differs(old, node)));
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let refresh = controller.config.refresh_additional_labels;
+        let query = |node: &Arc<NodeView>| {
+            let need = if node.is_uninitialized() || refresh { Need::Initialize } else { Need::Addresses };
+            NodeQuery { node: node.clone(), need, max_age: Duration::ZERO }
+        };
+        let answers = controller.instances.describe_many(nodes.iter().map(query).collect()).await;
+        for (node, answer) in nodes.into_iter().zip(answers) {
+            let name = node.name.clone();
+            let meta = match answer {
+                // Of what the cloud does not show nothing is written; a deletion is another controller's.
+                Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => None,
+                Ok(Presence::Found { meta, .. }) => Some(meta),
+                Err(error) => {
+                    let (object, why) = (name.to_string(), error.chain());
+                    let why = Uncompared { kind: Kind::Node, object, controller: CLOUD_NODE, why };
+                    self.paced.failed(&name, node, now, why, error.retry_after());
+                    continue;
+                }
+            };
+            let found = match meta.map_or_else(|| Ok(label_copies(&node)), |meta| differences(&node, &meta, refresh)) {
+                Ok(found) => found,
+                // It would be told, and nothing be written.
+                Err(error) => {
+                    tracing::debug!(node = %name, error = crate::error::chain(&error), "node would be left as it is");
+                    Vec::new()
+                }
+            };
+            self.paced.compared(&name, node, now, found);
+        }
+        self.paced.findings("nodes", now)
+    }
+}
+
+/// Tells whether a node changed in a way that may change what would be written.
+fn differs(old: &NodeView, new: &NodeView) -> bool {
+    super::is_news(old, new) || old.addresses != new.addresses || old.taints != new.taints
+}
+
+/// Says what would be written to a node with this instance.
+fn differences(node: &NodeView, meta: &InstanceMetadata, refresh: bool) -> Result<Vec<Difference>, InitError> {
+    if node.is_uninitialized() {
+        let InitPlan { addresses, change, .. } = plan::plan_init(node, meta)?;
+        let mut found: Vec<_> = addresses.iter().map(|wanted| address_difference(node, wanted)).collect();
+        found.extend(change_differences(node, &change, "the node is not initialised"));
+        return Ok(found);
+    }
+    let mut found = label_copies(node);
+    // Addresses that cannot be chosen are left as they are.
+    let addresses = plan::plan_addresses(node, &meta.addresses).unwrap_or_default();
+    found.extend(addresses.iter().map(|wanted| address_difference(node, wanted)));
+    if refresh {
+        let (change, _) = plan::plan_label_refresh(node, meta);
+        found.extend(change_differences(node, &change, "the cloud has another value"));
+    }
+    Ok(found)
+}
+
+fn label_copies(node: &NodeView) -> Vec<Difference> {
+    if node.is_uninitialized() {
+        return Vec::new();
+    }
+    let copy = |(key, value): (&'static str, String)| {
+        let is = node.labels.get(key).unwrap_or(NONE).to_owned();
+        difference(node, format!("metadata.labels[{key}]"), is, value, "it is a copy of the beta label")
+    };
+    plan::labels::reconciled_labels(node).into_iter().map(copy).collect()
+}
+
+fn address_difference(node: &NodeView, wanted: &[NodeAddress]) -> Difference {
+    let text = |addresses: &[NodeAddress]| match addresses {
+        [] => NONE.to_owned(),
+        some => some.iter().map(|a| format!("{}={}", a.kind.as_str(), a.address)).collect::<Vec<_>>().join(","),
+    };
+    let part = "status.addresses".to_owned();
+    difference(node, part, text(&node.addresses), text(wanted), "the cloud has others")
+}
+
+fn change_differences(node: &NodeView, change: &NodeChange, why: &str) -> Vec<Difference> {
+    let id = change
+        .provider_id
+        .iter()
+        .map(|id| difference(node, "spec.providerID".to_owned(), NONE.to_owned(), id.to_string(), why));
+    let labels = change.labels.iter().map(|(key, value)| {
+        let is = node.labels.get(key).unwrap_or(NONE).to_owned();
+        difference(node, format!("metadata.labels[{key}]"), is, value.clone(), why)
+    });
+    let taints = change
+        .remove_taints
+        .iter()
+        .map(|(_, key)| difference(node, format!("spec.taints[{key}]"), "set".to_owned(), NONE.to_owned(), why));
+    id.chain(labels).chain(taints).collect()
+}
+
+fn difference(node: &NodeView, part: String, is: String, would_be: String, why: &str) -> Difference {
+    Difference {
+        kind: Kind::Node,
+        object: node.name.to_string(),
+        part,
+        controller: CLOUD_NODE,
+        is: Some(is),
+        would_be,
+        why: why.to_owned(),
+    }
+}

@@ -1,0 +1,213 @@
+//! What differs, once it has stood for a while.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Difference, Findings, Kind, Uncompared, Verdict};
+
+type Key = (Kind, String, String, &'static str);
+
+/// All differences. One that a leader removes within seconds, as with a node that has just joined, is never shown.
+#[derive(Debug)]
+pub struct Board {
+    settle: Duration,
+    differences: Standing<Difference>,
+    uncompared: Standing<Uncompared>,
+    compared: BTreeMap<&'static str, usize>,
+    open: usize,
+    begun: bool,
+    told: bool,
+}
+
+/// How many objects were compared, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Objects that were compared, by kind.
+    pub compared: BTreeMap<&'static str, usize>,
+    /// Differences that stand.
+    pub differences: usize,
+    /// Objects that could not be compared for a while.
+    pub not_compared: usize,
+    /// Differences and doubts that have not stood long enough to be shown.
+    pub settling: usize,
+}
+
+impl Board {
+    /// Makes an empty one. What does not stand for `settle` is not shown.
+    pub fn new(settle: Duration) -> Self {
+        let (differences, uncompared) = (Standing::default(), Standing::default());
+        Self { settle, differences, uncompared, compared: BTreeMap::new(), open: 0, begun: false, told: false }
+    }
+
+    /// Takes what all controllers know now. Returns what is to be told: what is new, what is gone, and the sum.
+    pub(super) fn update(&mut self, found: Vec<Findings>) -> Vec<String> {
+        self.begun = true;
+        self.open = found.iter().map(|findings| findings.open).sum();
+        self.compared.clear();
+        let (mut differences, mut uncompared) = (BTreeMap::new(), BTreeMap::new());
+        for findings in found {
+            for (what, count) in findings.compared {
+                // Two controllers may look at the same objects.
+                let most = self.compared.entry(what).or_default();
+                *most = count.max(*most);
+            }
+            differences.extend(findings.differences.into_iter().map(|(item, at)| (item.key(), (item, at))));
+            uncompared.extend(findings.uncompared.into_iter().map(|(item, at)| (item.key(), (item, at))));
+        }
+        let (settle, differs) = (self.settle, self.differences.update(differences, self.settle));
+        let unknown = self.uncompared.update(uncompared, settle);
+        let mut lines: Vec<String> = differs.new.iter().map(|item| format!("difference: {item}")).collect();
+        lines.extend(differs.gone.iter().map(|item| format!("resolved: {item}")));
+        lines.extend(unknown.new.iter().map(|item| format!("not compared: {item}")));
+        lines.extend(unknown.gone.iter().map(|item| format!("compared again: {item}")));
+        let first = !self.told && self.is_settled();
+        self.told |= first;
+        if !lines.is_empty() || first {
+            lines.push(self.summary().to_string());
+        }
+        lines
+    }
+
+    /// Tells whether nothing is pending.
+    fn is_settled(&self) -> bool {
+        self.begun && self.summary().settling == 0
+    }
+
+    /// Returns what came of it, once everything was compared and what was found has stood or vanished.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let Summary { differences, not_compared, .. } = self.summary();
+        self.is_settled().then_some(match (differences, not_compared) {
+            // Where no controller runs nothing is agreed upon.
+            (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
+            (0, 0) => Verdict::Same,
+            (0, _) => Verdict::Incomplete,
+            (_, _) => Verdict::Different,
+        })
+    }
+
+    /// Returns the differences that stand, in order.
+    pub fn differences(&self) -> impl Iterator<Item = &Difference> {
+        self.differences.settled(self.settle)
+    }
+
+    /// Returns what could not be compared for a while, in order.
+    pub fn uncompared(&self) -> impl Iterator<Item = &Uncompared> {
+        self.uncompared.settled(self.settle)
+    }
+
+    /// Counts.
+    pub fn summary(&self) -> Summary {
+        let (differences, not_compared) = (self.differences().count(), self.uncompared().count());
+        let settling =
+            self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared + self.open;
+        Summary { compared: self.compared.clone(), differences, not_compared, settling }
+    }
+
+    /// Returns everything that stands as text: a line for each, and the sum.
+    pub fn lines(&self) -> Vec<String> {
+        let differences = self.differences().map(|item| format!("difference: {item}"));
+        let uncompared = self.uncompared().map(|item| format!("not compared: {item}"));
+        differences.chain(uncompared).chain([self.summary().to_string()]).collect()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.differences {
+            0 => write!(f, "no differences: ")?,
+            1 => write!(f, "1 difference: ")?,
+            more => write!(f, "{more} differences: ")?,
+        }
+        let count = |(what, count): (&&str, &usize)| match count {
+            1 => format!("1 {}", what.trim_end_matches('s')),
+            count => format!("{count} {what}"),
+        };
+        let counts: Vec<String> = self.compared.iter().map(count).collect();
+        match counts.is_empty() {
+            true => write!(f, "nothing compared")?,
+            false => write!(f, "{} compared", counts.join(", "))?,
+        }
+        if self.not_compared > 0 {
+            write!(f, ", {} not compared", self.not_compared)?;
+        }
+        if self.settling > 0 {
+            write!(f, ", {} not settled yet", self.settling)?;
+        }
+        Ok(())
+    }
+}
+
+/// Items by what they are about, and since when each is there.
+#[derive(Debug)]
+struct Standing<T> {
+    entries: BTreeMap<Key, Entry<T>>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    item: T,
+    first: Instant,
+    last: Instant,
+    told: bool,
+}
+
+impl<T> Default for Standing<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new() }
+    }
+}
+
+impl<T> Entry<T> {
+    fn is_settled(&self, settle: Duration) -> bool {
+        self.last.duration_since(self.first) >= settle
+    }
+}
+
+/// What changed among the items that stand, in order.
+struct News<T> {
+    new: Vec<T>,
+    gone: Vec<T>,
+}
+
+impl<T: Clone + PartialEq> Standing<T> {
+    /// Takes all items there are, with the time at which each was last seen.
+    fn update(&mut self, mut items: BTreeMap<Key, (T, Instant)>, settle: Duration) -> News<T> {
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
+        let known: BTreeSet<Key> = self.entries.keys().chain(items.keys()).cloned().collect();
+        for key in known {
+            let Some((item, at)) = items.remove(&key) else {
+                gone.extend(self.entries.remove(&key).filter(|entry| entry.told).map(|entry| entry.item));
+                continue;
+            };
+            let entry = self.entries.entry(key).or_insert_with(|| Entry {
+                item: item.clone(),
+                first: at,
+                last: at,
+                told: false,
+            });
+            entry.last = at;
+            let changed = entry.item != item;
+            entry.item = item;
+            if entry.is_settled(settle) && (changed || !entry.told) {
+                entry.told = true;
+                new.push(entry.item.clone());
+            }
+        }
+        News { new, gone }
+    }
+
+    fn settled(&self, settle: Duration) -> impl Iterator<Item = &T> {
+        self.entries.values().filter(move |entry| entry.is_settled(settle)).map(|entry| &entry.item)
+    }
+}
+
+#[cfg(test)]
+#[path = "board_tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+//! Shadow mode: what the controllers would change, while another cloud-controller-manager leads.
+//!
+//! The controllers observe and plan as ever and apply nothing: each offers a [`Preview`] instead of its loop. What they
+//! find goes to a [`Board`], which shows a difference once it has stood for a while, and forgets it when it is gone.
+//! Nothing can be written: the gate is shut, every connection to the API server is [read only](read_only), and no call
+//! that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` says why it is made like this.
+
+mod board;
+mod difference;
+mod pace;
+mod pages;
+mod read_only;
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    board::{Board, Summary},
+    difference::{Difference, Kind, Uncompared},
+    pages::pages,
+    read_only::read_only,
+};
+pub(crate) use self::{difference::NONE, pace::Paced};
+
+/// Pause between two looks at the caches. What costs requests has a pace of its own.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What one controller would change.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What was compared: how many of it, and its name in the plural.
+    pub compared: Vec<(&'static str, usize)>,
+    /// What differs, and when it last was seen to.
+    pub differences: Vec<(Difference, Instant)>,
+    /// What could not be compared.
+    pub uncompared: Vec<(Uncompared, Instant)>,
+    /// How many objects have to be looked at again before anything can be said about them.
+    pub open: usize,
+}
+
+/// A controller that says what it would do.
+#[async_trait]
+pub trait Preview: Send {
+    /// Compares what is due, and returns everything that is known by now. Changes nothing.
+    async fn look(&mut self, now: Instant) -> Findings;
+}
+
+/// How a comparison ended that was made once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing differs.
+    Same,
+    /// Something does.
+    Different,
+    /// Nothing that could be compared differs, but some of it could not be.
+    Incomplete,
+}
+
+/// Where lines go.
+pub type Output = Arc<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
+
+/// Writes lines to standard output.
+pub fn stdout() -> Output {
+    Arc::new(|line| {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}")?;
+        out.flush()
+    })
+}
+
+/// Compares until it is stopped, or once.
+pub struct Shadow {
+    previews: Vec<Box<dyn Preview>>,
+    board: Arc<Mutex<Board>>,
+    output: Output,
+    once: bool,
+}
+
+impl std::fmt::Debug for Shadow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shadow")
+            .field("previews", &self.previews.len())
+            .field("once", &self.once)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shadow {
+    /// Makes it from controllers. `once`: end when everything was compared.
+    pub fn new(previews: Vec<Box<dyn Preview>>, board: Arc<Mutex<Board>>, output: Output, once: bool) -> Self {
+        Self { previews, board, output, once }
+    }
+
+    /// Compares and prints, until `stop`; then returns `None`. Asked to compare once it returns what came of it.
+    ///
+    /// # Errors
+    /// A line could not be written.
+    pub async fn run(&mut self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
+        let Self { previews, board, output, once } = self;
+        let slots: Vec<Mutex<Option<Findings>>> = previews.iter().map(|_| Mutex::default()).collect();
+        // Each by itself: a cloud that wants to be left alone about one thing does not hold up the others.
+        let look = join_all(previews.iter_mut().zip(&slots).map(|(preview, slot)| async move {
+            loop {
+                let findings = preview.look(Instant::now()).await;
+                *slot.lock() = Some(findings);
+                tokio::time::sleep(TICK).await;
+            }
+        }));
+        let tell = async {
+            loop {
+                // Nothing is said before everything was looked at.
+                let found: Option<Vec<Findings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
+                if let Some(found) = found
+                    && let Some(verdict) = tell(&mut board.lock(), found, output, *once)?
+                {
+                    return Ok(Some(verdict));
+                }
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => Ok(None),
+            _ = look => Ok(None),
+            told = tell => told,
+        }
+    }
+}
+
+/// Brings what was found to the board, and prints what is new; when asked to compare once, all of it at the end.
+fn tell(board: &mut Board, found: Vec<Findings>, output: &Output, once: bool) -> io::Result<Option<Verdict>> {
+    let news = board.update(found);
+    let verdict = board.verdict().filter(|_| once);
+    let lines = match (once, verdict) {
+        (false, _) => news,
+        (true, None) => Vec::new(),
+        (true, Some(_)) => board.lines(),
+    };
+    lines.iter().try_for_each(|line| output(line))?;
+    Ok(verdict)
+}

@@ -1,0 +1,95 @@
+use std::sync::Arc;
+
+use http::{Method, Request};
+use kube::client::Body;
+
+use crate::runtime::manager::ClientFactory;
+
+/// Requests that are sent as `POST` and change nothing: questions about who is calling, and what the caller may do.
+const QUESTIONS: [&str; 2] =
+    ["/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"];
+
+/// A request that would change something.
+#[derive(Debug, thiserror::Error)]
+#[error("{method} {path} was not sent: a shadow changes nothing")]
+struct Refused {
+    method: Method,
+    path: String,
+}
+
+/// Makes every client of a factory refuse to send what would change something on the API server, whoever asks for it:
+/// the last wall, for whatever does not ask the write gate.
+pub fn read_only(clients: ClientFactory) -> ClientFactory {
+    Arc::new(move |name| {
+        let client = clients(name);
+        let namespace = client.default_namespace().to_owned();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let client = client.clone();
+            async move {
+                check(request.method(), request.uri().path())?;
+                Ok::<_, tower::BoxError>(client.send(request).await?)
+            }
+        });
+        kube::Client::new(service, namespace)
+    })
+}
+
+fn check(method: &Method, path: &str) -> Result<(), Refused> {
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => Ok(()),
+        Method::POST if QUESTIONS.contains(&path) => Ok(()),
+        _ => Err(Refused { method: method.clone(), path: path.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Response;
+
+    use super::*;
+
+    #[test]
+    fn only_questions_pass() {
+        for (method, path, passes) in [
+            (Method::GET, "/api/v1/nodes", true),
+            (Method::HEAD, "/api", true),
+            (Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews", true),
+            (Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews", true),
+            (Method::POST, "/api/v1/namespaces/default/events", false),
+            (Method::POST, "/api/v1/namespaces/kube-system/serviceaccounts/ccm/token", false),
+            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ccm", false),
+            (Method::PATCH, "/api/v1/nodes/n1", false),
+            (Method::DELETE, "/api/v1/nodes/n1", false),
+            (Method::CONNECT, "/api/v1/nodes/n1/proxy", false),
+        ] {
+            assert_eq!(check(&method, path).is_ok(), passes, "{method} {path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_never_reaches_the_connection() {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counter = sent.clone();
+        let clients: ClientFactory = Arc::new(move |_| {
+            let counter = counter.clone();
+            let service = tower::service_fn(move |_: Request<Body>| {
+                counter.fetch_add(1, Ordering::SeqCst);
+                async { Ok::<_, std::convert::Infallible>(Response::new(Body::from(b"{}".to_vec()))) }
+            });
+            kube::Client::new(service, "default")
+        });
+        let client = read_only(clients)("x");
+        let send = async |method: &str| {
+            let request = Request::builder().method(method).uri("/api/v1/nodes/n1").body(Body::empty()).unwrap();
+            client.send(request).await.map(drop)
+        };
+        send("GET").await.unwrap();
+        for method in ["PATCH", "DELETE", "PUT", "POST"] {
+            let error = crate::error::chain(&send(method).await.unwrap_err());
+            assert!(error.contains("a shadow changes nothing"), "{error}");
+        }
+        assert_eq!(sent.load(Ordering::SeqCst), 1);
+    }
+}
