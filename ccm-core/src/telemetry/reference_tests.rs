@@ -70,16 +70,6 @@ const SECTIONS: &[Section] = &[
         LeaderElectionMetrics::register(registry)?.init("cloud-controller-manager");
         Ok(keep(()))
     }),
-    (
-        "Health",
-        "A series for each check of a controller's progress, there while the controller runs. The checks themselves are \
-         counted on a page of their own, `/metrics/slis`, as upstream.",
-        |registry| {
-            let health = Health::default();
-            health.register(registry)?;
-            Ok(keep(health.add(Kind::Progress, "name", || Ok(()))))
-        },
-    ),
     ("Callers of the HTTPS server", "There with `--secure-port`.", |registry| {
         Ok(keep(AuthMetrics::register(registry)?))
     }),
@@ -96,11 +86,15 @@ const SECTIONS: &[Section] = &[
         let queue = |name| WorkQueue::<u8>::named(name, &metrics.queues);
         Ok(keep(["Nodes", "Routes", "service", "cidrallocator_node"].map(queue)))
     }),
-    ("Health", "Always there; a name when its controller runs.", |registry| {
-        let health = Health::default();
-        health.register(registry)?;
-        Ok(keep(health.add(Kind::Progress, names::SERVICE_LB, || Ok(()))))
-    }),
+    (
+        "Health",
+        "Always there; a name when its controller runs. Health checks are counted on a page of their own, `/metrics/slis`, as upstream.",
+        |registry| {
+            let health = Health::default();
+            health.register(registry)?;
+            Ok(keep(health.add(Kind::Progress, names::SERVICE_LB, || Ok(()))))
+        },
+    ),
     ("Calls of the cloud", "Always there.", |registry| Ok(keep(CloudMetrics::register(registry)?))),
     (
         "Changes of the cloud",

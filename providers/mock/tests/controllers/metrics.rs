@@ -96,7 +96,7 @@ async fn a_process_without_work_shows_every_documented_family() {
     tokio::time::sleep(secs(1)).await;
     let scrape = TextEncoder::new().encode_to_string(&ccm.registry.gather()).unwrap();
     // The HTTPS server does not run here.
-    let absent = ["authentication_", "authorization_", "apiserver_delegated_", "ccm_degraded"];
+    let absent = ["authentication_", "authorization_", "apiserver_delegated_"];
     let differences = metrics::differences(&metrics::documented(page), &metrics::scraped(&scrape), &absent);
     assert!(differences.is_empty(), "{differences:#?}");
 }
