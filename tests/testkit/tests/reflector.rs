@@ -120,7 +120,7 @@ async fn writes_and_their_errors(client: &ApiClient) {
     assert_eq!(*error.kind(), ApiErrorKind::NotFound, "{error}");
 
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
-    let error = client.create("/api/v1/namespaces", &namespace).await.unwrap_err();
+    let error = client.send(ApiRequest::create("/api/v1/namespaces", &namespace).unwrap()).await.unwrap_err();
     assert_eq!((error.kind(), error.reason()), (&ApiErrorKind::Conflict, "AlreadyExists"));
 }
 
@@ -136,7 +136,7 @@ async fn create_service(client: &ApiClient, name: &str, spec: serde_json::Value,
             {"name": "dns", "port": 53, "protocol": "UDP"},
         ]);
     }
-    client.create(SERVICES, &service).await.unwrap();
+    client.send(ApiRequest::create(SERVICES, &service).unwrap()).await.unwrap();
 }
 
 /// What the cache holds is what the server says when asked for JSON, and it holds nothing else.
@@ -230,7 +230,7 @@ async fn slices_are_followed(client: &ApiClient) {
             "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
             "endpoints": [{"addresses": ["10.1.0.7"], "nodeName": "node-1", "conditions": {"ready": true}}],
         });
-        client.create(slices, &slice).await.unwrap();
+        client.send(ApiRequest::create(slices, &slice).unwrap()).await.unwrap();
     }
     let follower = Follower::<EndpointSliceView>::of(client, (), ReflectorOptions::default()).await;
     let ours: Vec<_> =

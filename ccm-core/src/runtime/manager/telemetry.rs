@@ -43,6 +43,7 @@ impl Telemetry {
         let Manager { product, registry, provider, host, health, .. } = manager;
         register_build_info(registry, product.version, product.commit)?;
         register_process(registry)?;
+        health.register(registry)?;
         let api = ApiMetrics::register(registry)?;
         api.init(host);
         let controllers = ControllerMetrics::register(registry)?;
