@@ -104,6 +104,6 @@ rbac.cloud-controller-manager/aggregate-to-{{ include "ccm.fullname" . }}
 {{/* Subject of every binding. */}}
 {{- define "ccm.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "ccm.serviceAccountName" . }}
+  name: {{ include "ccm.serviceAccountName" . | quote }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}

@@ -77,19 +77,19 @@ failureThreshold: {{ .probe.failureThreshold }}
 {{- if $config }}
 - name: cloud-config
   secret:
-    secretName: {{ ternary $v.cloudConfig.existingSecret.name (printf "%s-cloud-config" (include "ccm.fullname" .)) (eq $config "existing") }}
+    secretName: {{ ternary $v.cloudConfig.existingSecret.name (printf "%s-cloud-config" (include "ccm.fullname" .)) (eq $config "existing") | quote }}
     defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
 {{- if $v.kubeconfig.existingSecret.name }}
 - name: kubeconfig
   secret:
-    secretName: {{ $v.kubeconfig.existingSecret.name }}
+    secretName: {{ $v.kubeconfig.existingSecret.name | quote }}
     defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
 {{- if $v.serving.tls.existingSecret }}
 - name: tls
   secret:
-    secretName: {{ $v.serving.tls.existingSecret }}
+    secretName: {{ $v.serving.tls.existingSecret | quote }}
     defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
 {{- with $v.extraVolumes }}
@@ -135,10 +135,7 @@ failureThreshold: {{ .probe.failureThreshold }}
 {{- $v := .Values -}}
 metadata:
   labels:
-    {{- include "ccm.labels" . | nindent 4 }}
-    {{- with $v.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- mergeOverwrite (include "ccm.labels" . | fromYaml) $v.podLabels | toYaml | nindent 4 }}
   {{- $own := eq (include "ccm.cloudConfigSource" .) "own" }}
   {{- if or $own $v.podAnnotations }}
   annotations:
@@ -151,7 +148,7 @@ metadata:
     {{- end }}
   {{- end }}
 spec:
-  serviceAccountName: {{ include "ccm.serviceAccountName" . }}
+  serviceAccountName: {{ include "ccm.serviceAccountName" . | quote }}
   automountServiceAccountToken: {{ empty $v.kubeconfig.existingSecret.name }}
   enableServiceLinks: false
   {{- with $v.imagePullSecrets }}

@@ -53,7 +53,52 @@
 {{- if and $v.metrics.reader.create (not $v.metrics.reader.subjects) -}}
 {{- $wrong = append $wrong "metrics.reader.subjects: is needed with metrics.reader.create" -}}
 {{- end -}}
+{{- $asksForJob := and $v.metrics.prometheusRule.enabled (not (has "CloudControllerManagerDown" $v.metrics.prometheusRule.disabled)) -}}
+{{- if and $asksForJob (not $v.metrics.serviceMonitor.enabled) (not $v.metrics.job) -}}
+{{- $wrong = append $wrong "metrics.job: is needed with metrics.prometheusRule.enabled and without metrics.serviceMonitor.enabled: an alert asks whether anything of this job answers" -}}
+{{- end -}}
+{{- if and $v.metrics.job $v.metrics.serviceMonitor.enabled -}}
+{{- $wrong = append $wrong "metrics.job: is for metrics that are scraped without metrics.serviceMonitor.enabled, which gives them a job of its own" -}}
+{{- end -}}
+{{- if and $v.rbac.create (not $v.serviceAccount.create) (not $v.serviceAccount.name) -}}
+{{- $wrong = append $wrong "serviceAccount.name: is needed with rbac.create and without serviceAccount.create: the account default, which every pod of the namespace may use, would get the rights" -}}
+{{- end -}}
+{{- if and (not $v.hostNetwork) (regexMatch "^(127\\.|(0*:)+0*1$|(0*:)+[fF]{4}:127\\.)" $v.serving.bindAddress) -}}
+{{- $wrong = append $wrong (printf "serving.bindAddress: at %s nothing reaches a pod without hostNetwork, and probes fail" $v.serving.bindAddress) -}}
+{{- end -}}
+{{- $own := include "ccm.ownFlags" . | fromYaml -}}
+{{- range $name, $_ := $v.extraArgs -}}
+{{- with get $own ($name | replace "_" "-") -}}
+{{- $wrong = append $wrong (printf "extraArgs.%s: is for the chart to set; use %s" $name .) -}}
+{{- end -}}
+{{- end -}}
 {{- if $wrong -}}
 {{- fail (printf "values are wrong:\n- %s" ($wrong | join "\n- ")) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Flags that the chart sets or that undo what it sets, with the value to use instead. */}}
+{{- define "ccm.ownFlags" -}}
+allocate-node-cidrs: nodeIPAM.enabled
+authentication-kubeconfig: kubeconfig.existingSecret
+authorization-kubeconfig: kubeconfig.existingSecret
+bind-address: serving.bindAddress
+cloud-config: cloudConfig
+cloud-provider: provider or customProviderName
+cluster-cidr: cluster.cidr
+cluster-name: cluster.name
+configure-cloud-routes: routes.enabled
+controllers: controllers
+feature-gates: featureGates
+kubeconfig: kubeconfig.existingSecret
+leader-elect: leaderElection.enabled
+leader-elect-resource-name: leaderElection.leaseName
+leader-elect-resource-namespace: leaderElection.leaseNamespace
+logging-format: logging.format
+master: apiServer.host
+secure-port: serving.port
+tls-cert-file: serving.tls.existingSecret
+tls-private-key-file: serving.tls.existingSecret
+use-service-account-credentials: useServiceAccountCredentials
+v: logging.verbosity
 {{- end -}}

@@ -21,7 +21,7 @@ fn optional_objects_are_off_by_default_and_there_when_asked_for() {
     }
     let cases = [
         ("metrics.serviceMonitor.enabled=true", "ServiceMonitor"),
-        ("metrics.prometheusRule.enabled=true", "PrometheusRule"),
+        ("metrics.prometheusRule.enabled=true,metrics.job=x", "PrometheusRule"),
         ("metrics.dashboard.enabled=true", "ConfigMap"),
         ("networkPolicy.enabled=true,hostNetwork=false", "NetworkPolicy"),
         ("cloudConfig.values.region=r", "Secret"),
@@ -37,7 +37,7 @@ fn optional_objects_are_off_by_default_and_there_when_asked_for() {
         ("podDisruptionBudget.enabled=false", "PodDisruptionBudget"),
         ("replicas=1", "PodDisruptionBudget"),
         ("kind=DaemonSet", "PodDisruptionBudget"),
-        ("serviceAccount.create=false", "ServiceAccount"),
+        ("serviceAccount.create=false,serviceAccount.name=x", "ServiceAccount"),
     ];
     for (set, kind) in without {
         let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
@@ -85,6 +85,29 @@ fn host_network_and_rollouts_fit_together() {
     assert_eq!(surge("hostNetwork=false"), (1.into(), "ClusterFirst".into()));
     assert_eq!(surge("kind=DaemonSet"), (0.into(), "Default".into()));
     assert_eq!(surge("dnsPolicy=ClusterFirstWithHostNet"), (0.into(), "ClusterFirstWithHostNet".into()));
+}
+
+/// Two managers without an election would both change the cloud.
+#[test]
+fn without_an_election_the_old_pod_is_gone_before_the_new_one_starts() {
+    let helm = helm_or_return!();
+    for network in ["hostNetwork=true", "hostNetwork=false"] {
+        let set = format!("provider=mock,replicas=1,leaderElection.enabled=false,{network}");
+        let objects = helm.objects(&["--set", &set]).unwrap();
+        assert_eq!(workload(&objects)["spec"]["strategy"], serde_json::json!({"type": "Recreate"}), "{network}");
+        let objects = helm.objects(&["--set", &format!("provider=mock,replicas=1,{network}")]).unwrap();
+        assert_eq!(workload(&objects)["spec"]["strategy"]["type"], "RollingUpdate", "{network}");
+    }
+}
+
+/// Labels of all objects and labels of pods may have the same key, and then the pod's wins.
+#[test]
+fn labels_of_pods_win() {
+    let helm = helm_or_return!();
+    let objects = helm.objects(&["--set", "provider=mock,commonLabels.team=a,podLabels.team=b"]).unwrap();
+    let workload = workload(&objects);
+    assert_eq!(workload["metadata"]["labels"]["team"], "a");
+    assert_eq!(workload["spec"]["template"]["metadata"]["labels"]["team"], "b");
 }
 
 #[test]
@@ -191,10 +214,53 @@ fn alerts_are_complete_and_can_be_left_out() {
         assert_eq!(rule["labels"]["team"], "infra", "{name}");
         assert!(!rule.to_string().contains("LEASE_NAME"), "{name}");
     }
-    let alone = "provider=mock,replicas=1,leaderElection.enabled=false,metrics.prometheusRule.enabled=true";
+    let alone = "provider=mock,replicas=1,leaderElection.enabled=false,metrics.prometheusRule.enabled=true,\
+                 metrics.job=x";
     let objects = helm.objects(&["--set", alone]).unwrap();
     let text = only(&objects, "PrometheusRule").unwrap().to_string();
     assert!(!text.contains("HasNoLeader"), "nobody leads without an election");
+}
+
+/// The longest time between two tries of something that keeps failing is 300 s and a tenth of that.
+#[test]
+fn windows_of_alerts_hold_several_tries() {
+    let alerts = std::fs::read_to_string(chart().join("files/alerts.yaml")).unwrap();
+    let alerts: Vec<Value> = serde_saphyr::from_str(&alerts).unwrap();
+    let mut seen = 0;
+    for alert in &alerts {
+        for rest in alert["expr"].as_str().unwrap().split('[').skip(1) {
+            let window = rest.split(']').next().unwrap();
+            let minutes = match window.split_at(window.len() - 1) {
+                (n, "m") => n.parse::<u32>().unwrap(),
+                (n, "h") => n.parse::<u32>().unwrap() * 60,
+                _ => panic!("{window}"),
+            };
+            assert!(minutes >= 15, "{}: {window}", alert["alert"]);
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "{seen}");
+}
+
+/// Otherwise the alert that nothing answers would ring for ever.
+#[test]
+fn alerts_and_dashboard_ask_for_the_job_that_is_scraped() {
+    let helm = helm_or_return!();
+    let jobs = |set: &str| {
+        let set = format!("provider=mock,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true,{set}");
+        let objects = helm.objects(&["--set", &set]).unwrap();
+        let dashboard = only(&objects, "ConfigMap").unwrap()["data"]["cloud-controller-manager.json"].clone();
+        let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
+        let mut jobs = BTreeSet::new();
+        for part in [only(&objects, "PrometheusRule").unwrap().to_string(), dashboard.to_string()] {
+            assert!(part.contains("job="), "{part}");
+            jobs.extend(part.split("job=\\\"").skip(1).map(|rest| rest.split('\\').next().unwrap().to_owned()));
+        }
+        jobs.into_iter().collect::<Vec<_>>()
+    };
+    // The ServiceMonitor's, see `selectors_find_the_pods`.
+    assert_eq!(jobs("metrics.serviceMonitor.enabled=true"), ["cloud-controller-manager"]);
+    assert_eq!(jobs("metrics.job=kube-system/ccm"), ["kube-system/ccm"]);
 }
 
 #[test]

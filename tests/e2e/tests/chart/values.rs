@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::helm::{Helm, chart, container, only, strings};
-use crate::{helm_or_return, workload};
+use crate::{examples, helm_or_return, workload};
 
 /// What helm says about values that it must refuse.
 fn refused(helm: &Helm, values: &str) -> String {
@@ -40,6 +40,9 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
         ("{provider: mock, tolerations: {key: x}}", &["/tolerations", "want array"]),
         ("{provider: mock, extraArgs: {--v: 4}}", &["/extraArgs", "'--v' not allowed"]),
         ("{provider: mock, extraArgs: {v: {level: 4}}}", &["/extraArgs/v"]),
+        ("{provider: mock, podLabels: {app.kubernetes.io/name: x}}", &["/podLabels/app.kubernetes.io~1name"]),
+        ("{provider: mock, podLabels: {app.kubernetes.io/instance: x}}", &["/podLabels/app.kubernetes.io~1instance"]),
+        ("{provider: mock, metrics: {job: 'a\"b'}}", &["/metrics/job", "pattern"]),
         ("{provider: mock, controllers: [Route]}", &["/controllers/0", "pattern"]),
         ("{provider: mock, controllers: []}", &["/controllers", "minItems"]),
         ("{provider: mock, cluster: {cidr: 10.0.0.0}}", &["/cluster/cidr", "pattern"]),
@@ -100,6 +103,32 @@ fn values_that_contradict_each_other_are_told_together() {
             "{provider: mock, metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}, reader: {create: true}}}",
             &["metrics.service.enabled: is needed", "metrics.reader.subjects: is needed"],
         ),
+        ("{provider: mock, metrics: {prometheusRule: {enabled: true}}}", &["metrics.job: is needed"]),
+        (
+            "{provider: mock, metrics: {job: x, serviceMonitor: {enabled: true}}}",
+            &["metrics.job: is for metrics that are scraped without"],
+        ),
+        ("{provider: mock, serviceAccount: {create: false}}", &["serviceAccount.name: is needed with rbac.create"]),
+        (
+            "{provider: mock, hostNetwork: false, serving: {bindAddress: 127.0.0.1}}",
+            &["serving.bindAddress: at 127.0.0.1 nothing reaches a pod without hostNetwork"],
+        ),
+        (
+            "{provider: mock, hostNetwork: false, serving: {bindAddress: '::1'}}",
+            &["serving.bindAddress: at ::1 nothing"],
+        ),
+        (
+            "{provider: mock, hostNetwork: false, serving: {bindAddress: '0:0::0001'}}",
+            &["serving.bindAddress: at 0:0::0001 nothing"],
+        ),
+        (
+            "{provider: mock, extraArgs: {leader_elect: false, secure-port: 1, master: x}}",
+            &[
+                "extraArgs.leader_elect: is for the chart to set; use leaderElection.enabled",
+                "extraArgs.secure-port: is for the chart to set; use serving.port",
+                "extraArgs.master: is for the chart to set; use apiServer.host",
+            ],
+        ),
         (
             "{provider: mock, customProviderName: x}",
             &["customProviderName: is for provider custom, but provider is mock"],
@@ -109,6 +138,97 @@ fn values_that_contradict_each_other_are_told_together() {
         let said = refused(&helm, values);
         for word in *words {
             assert!(said.contains(word), "{values}: no {word:?} in\n{said}");
+        }
+    }
+}
+
+/// Combinations that are next to those that are refused.
+#[test]
+fn values_that_fit_together_are_accepted() {
+    let helm = helm_or_return!();
+    let cases = [
+        "hostNetwork=true,serving.bindAddress=127.0.0.1",
+        "hostNetwork=false,serving.bindAddress=::",
+        "hostNetwork=false,serving.bindAddress=10.0.127.1",
+        "hostNetwork=false,serving.bindAddress=fd00::1",
+        "serviceAccount.create=false,serviceAccount.name=default",
+        "serviceAccount.create=false,rbac.create=false",
+        "metrics.prometheusRule.enabled=true,metrics.job=cloud/manager",
+        "metrics.prometheusRule.enabled=true,metrics.prometheusRule.disabled={CloudControllerManagerDown}",
+        "leaderElection.enabled=false,replicas=1",
+        "extraArgs.leader-elect-lease-duration=30s,extraArgs.kube_api_qps=50",
+    ];
+    for set in cases {
+        helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap_or_else(|error| panic!("{set}: {error}"));
+    }
+}
+
+/// Whatever comes from another value would be overruled, since further flags come last.
+#[test]
+fn flags_that_the_chart_sets_are_refused_as_further_ones() {
+    let helm = helm_or_return!();
+    let mut set = BTreeSet::new();
+    for name in examples() {
+        let example = std::fs::read_to_string(chart().join("examples").join(format!("{name}.yaml"))).unwrap();
+        let mut values: Value = serde_saphyr::from_str(&example).unwrap();
+        values["extraArgs"] = Value::Null;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), values.to_string()).unwrap();
+        let objects = helm.objects(&["--values", file.path().to_str().unwrap()]).unwrap();
+        for argument in strings(&container(workload(&objects))["args"]) {
+            set.insert(argument.trim_start_matches("--").split('=').next().unwrap().to_owned());
+        }
+    }
+    assert!(set.len() > 20, "{set:?}");
+    for underscores in [false, true] {
+        let written = |flag: &String| if underscores { flag.replace('-', "_") } else { flag.clone() };
+        let flags: serde_json::Map<_, _> = set.iter().map(|flag| (written(flag), "x".into())).collect();
+        let said = refused(&helm, &serde_json::json!({"provider": "mock", "extraArgs": flags}).to_string());
+        let accepted: Vec<_> =
+            flags.keys().filter(|flag| !said.contains(&format!("- extraArgs.{flag}: is for the chart"))).collect();
+        assert!(accepted.is_empty(), "{accepted:?} would overrule the chart's own values; told was\n{said}");
+    }
+}
+
+/// The values that are named in place of refused flags exist, and so do the flags.
+#[test]
+fn refused_flags_and_what_is_used_instead_exist() {
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let template = read(chart().join("templates/_validate.tpl"));
+    let list = template.split("define \"ccm.ownFlags\" -}}").nth(1).unwrap().split("{{-").next().unwrap();
+    let values: Value = serde_saphyr::from_str(&read(chart().join("values.yaml"))).unwrap();
+    let mut known = BTreeSet::new();
+    paths(&values, "", &mut known, |value| Some(value));
+    let page = read(crate::helm::root().join("docs/reference/flags.md"));
+    for line in list.lines().filter(|line| !line.is_empty()) {
+        let (flag, instead) = line.split_once(": ").unwrap();
+        assert!(page.contains(&format!("`--{flag}` |")), "{flag}");
+        assert!(instead.split(" or ").all(|path| known.contains(path)), "{line}");
+    }
+}
+
+/// YAML reads digits without quotes as a number, which the API server refuses.
+#[test]
+fn names_of_digits_stay_text() {
+    let helm = helm_or_return!();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let values = serde_json::json!({
+        "provider": "mock",
+        "leaderElection": {"leaseName": "11", "leaseNamespace": "12"},
+        "serviceAccount": {"name": "13"},
+        "cloudConfig": {"existingSecret": {"name": "14"}},
+        "kubeconfig": {"existingSecret": {"name": "15"}},
+        "serving": {"tls": {"existingSecret": "16"}},
+        "podLabels": {"build": "17"},
+    });
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    let objects = helm.objects(&["--values", file.path().to_str().unwrap()]).unwrap();
+    let all = serde_json::to_string(&objects).unwrap();
+    for name in 11..=17 {
+        assert!(all.contains(&format!("\"{name}\"")), "{name} is nowhere");
+        for before in [':', '['] {
+            assert!(!all.contains(&format!("{before}{name},")), "{name} is a number");
+            assert!(!all.contains(&format!("{before}{name}}}")), "{name} is a number");
         }
     }
 }
