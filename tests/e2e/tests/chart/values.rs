@@ -20,6 +20,16 @@ fn refused(helm: &Helm, values: &str) -> String {
     said
 }
 
+/// Every one of these values is refused with all of its words.
+fn refused_with_words(helm: &Helm, cases: &[(&str, &[&str])]) {
+    for (values, words) in cases {
+        let said = refused(helm, values);
+        for word in *words {
+            assert!(said.contains(word), "{values}: no {word:?} in\n{said}");
+        }
+    }
+}
+
 #[test]
 fn values_of_the_wrong_type_are_refused_with_their_name() {
     let helm = helm_or_return!();
@@ -54,12 +64,7 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
         // Several at once are told at once.
         ("{provider: mock, replicas: x, kind: y, z: 1}", &["/replicas", "/kind", "'z' not allowed"]),
     ];
-    for (values, words) in cases {
-        let said = refused(&helm, values);
-        for word in *words {
-            assert!(said.contains(word), "{values}: no {word:?} in\n{said}");
-        }
-    }
+    refused_with_words(&helm, cases);
 }
 
 #[test]
@@ -103,6 +108,19 @@ fn values_that_contradict_each_other_are_told_together() {
             "{provider: mock, metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}, reader: {create: true}}}",
             &["metrics.service.enabled: is needed", "metrics.reader.subjects: is needed"],
         ),
+        (
+            "{provider: mock, customProviderName: x}",
+            &["customProviderName: is for provider custom, but provider is mock"],
+        ),
+    ];
+    refused_with_words(&helm, cases);
+}
+
+/// Each of them would render, and be found out late: by probes, alerts, or whoever uses the rights.
+#[test]
+fn values_that_would_do_harm_are_refused() {
+    let helm = helm_or_return!();
+    let cases: &[(&str, &[&str])] = &[
         ("{provider: mock, metrics: {prometheusRule: {enabled: true}}}", &["metrics.job: is needed"]),
         (
             "{provider: mock, metrics: {job: x, serviceMonitor: {enabled: true}}}",
@@ -129,17 +147,8 @@ fn values_that_contradict_each_other_are_told_together() {
                 "extraArgs.master: is for the chart to set; use apiServer.host",
             ],
         ),
-        (
-            "{provider: mock, customProviderName: x}",
-            &["customProviderName: is for provider custom, but provider is mock"],
-        ),
     ];
-    for (values, words) in cases {
-        let said = refused(&helm, values);
-        for word in *words {
-            assert!(said.contains(word), "{values}: no {word:?} in\n{said}");
-        }
-    }
+    refused_with_words(&helm, cases);
 }
 
 /// Combinations that are next to those that are refused.
