@@ -1,5 +1,5 @@
 //! What a container is to the process in it, without a container engine: a root file system with the binary and the
-//! libraries of the base image, what is mounted into it, user, groups and environment. Needs Linux and root.
+//! libraries of the base image, what is mounted into it, user, groups and environment. Needs Linux, and root or user namespaces that everybody may make.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
+use ccm_testkit::control_plane::Binaries;
 
 /// Program that makes containers; [`Container::arguments`] are for it.
 pub const RUNTIME: &str = "unshare";
@@ -32,20 +33,92 @@ fi
 exec setpriv --no-new-privs env -i "$@"
 "#;
 
-/// Whether mount namespaces can be made; otherwise says on the real standard error that `what` is skipped.
-pub fn can_mount_or_say_skipped(what: &str) -> bool {
-    let tried = Command::new(RUNTIME).args(["--mount", "mount", "--bind", "/tmp", "/tmp"]).output();
-    let can = tried.is_ok_and(|output| output.status.success());
-    if !can {
-        // Nothing better can be done when standard error is closed.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: needs root, to mount what a container has");
+/// What of the script and of [`Means::enter`] a machine may forbid.
+const TRY: &str = r#"
+set -eu
+mount --bind /usr /usr
+mount -o remount,bind,ro /usr
+exec setpriv --no-new-privs "$@" true
+"#;
+
+/// What a machine without [`Means`] lacks.
+const NEEDS: &str = "needs root, or user namespaces that everybody may make, to mount what a container has";
+
+/// What lets this machine's user make containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// The user is root and may mount.
+    Root,
+    /// The user may be root in a user namespace. Inside, user and group are the container's; for everybody else the process
+    /// is the user's, with the user's further groups.
+    UserNamespace,
+}
+
+impl Means {
+    /// Those that work here, the best first. When there are none, says on the real standard error that `what` is skipped.
+    ///
+    /// # Errors
+    /// There are none although `CCM_CONTROL_PLANE=required` is set: what is proved by containers must not be left out
+    /// unnoticed.
+    pub fn find_or_say_skipped(what: &str) -> anyhow::Result<Vec<Self>> {
+        let found = Self::choose(what, Binaries::are_required(), Self::works)?;
+        if found.is_empty() {
+            // Nothing better can be done when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {NEEDS}");
+        }
+        Ok(found)
     }
-    can
+
+    fn choose(what: &str, required: bool, works: impl Fn(Self) -> bool) -> anyhow::Result<Vec<Self>> {
+        let found: Vec<_> = [Self::Root, Self::UserNamespace].into_iter().filter(|means| works(*means)).collect();
+        anyhow::ensure!(
+            !found.is_empty() || !required,
+            "{what} {NEEDS}; CCM_CONTROL_PLANE=required lets nothing be skipped"
+        );
+        Ok(found)
+    }
+
+    fn works(self) -> bool {
+        let Ok(enter) = self.enter(Path::new("/"), 65532, 65532, None) else { return false };
+        let tried = Command::new(RUNTIME).args(self.namespaces()).args(["sh", "-c", TRY, "sh"]).args(enter).output();
+        tried.is_ok_and(|output| output.status.success())
+    }
+
+    /// Arguments of [`RUNTIME`] for the namespaces in which mounts are made.
+    fn namespaces(self) -> &'static [&'static str] {
+        match self {
+            Self::Root => &["--mount"],
+            Self::UserNamespace => &["--user", "--map-root-user", "--mount"],
+        }
+    }
+
+    /// A command that goes to another root and becomes another user, and runs what follows. By its path, since the
+    /// environment is the container's already.
+    fn enter(self, root: &Path, user: i64, group: i64, extra: Option<i64>) -> anyhow::Result<Vec<OsString>> {
+        let mut command: Vec<OsString> = Vec::new();
+        match self {
+            Self::Root => {
+                command.push(tool("chroot")?.into());
+                command.push(format!("--userspec={user}:{group}").into());
+                command.push(format!("--groups={}", extra.map(|g| g.to_string()).unwrap_or_default()).into());
+                command.push(root.into());
+            }
+            // A namespace of the container's only user: the one around it has nobody but root.
+            Self::UserNamespace => {
+                command.extend([tool(RUNTIME)?.into(), "--user".into()]);
+                command.push(format!("--map-user={user}").into());
+                command.push(format!("--map-group={group}").into());
+                command.extend(["--root".into(), root.into(), "--wd".into(), "/".into()]);
+            }
+        }
+        Ok(command)
+    }
 }
 
 /// A container that is being prepared.
 #[derive(Debug)]
 pub struct Container {
+    means: Means,
     directory: PathBuf,
     mounts: Vec<(PathBuf, String)>,
     /// User that the process runs as.
@@ -65,8 +138,9 @@ impl Container {
     ///
     /// # Errors
     /// A file cannot be made, or a library is missing.
-    pub fn new(directory: &Path, program: &Path, entrypoint: &str) -> anyhow::Result<Self> {
+    pub fn new(means: Means, directory: &Path, program: &Path, entrypoint: &str) -> anyhow::Result<Self> {
         let mut container = Self {
+            means,
             directory: directory.to_owned(),
             mounts: Vec::new(),
             user: 65532,
@@ -121,23 +195,20 @@ impl Container {
         let list = self.directory.join("mounts");
         let lines = self.mounts.iter().map(|(from, to)| format!("{} {to}\n", from.display()));
         std::fs::write(&list, lines.collect::<String>())?;
-        let mut arguments: Vec<OsString> = ["--mount", "sh", "-c", SCRIPT, "sh"].map(OsString::from).to_vec();
+        let script = ["sh", "-c", SCRIPT, "sh"];
+        let mut arguments: Vec<_> = self.means.namespaces().iter().chain(&script).map(OsString::from).collect();
         arguments.extend([self.root().into(), list.into(), self.read_only.to_string().into()]);
         arguments.extend(self.environment.iter().map(|(name, value)| format!("{name}={value}").into()));
-        // By its path, since the environment is the container's already.
-        arguments.push(chroot()?.into());
-        arguments.push(format!("--userspec={}:{}", self.user, self.group).into());
-        arguments.push(format!("--groups={}", self.extra_group.map(|g| g.to_string()).unwrap_or_default()).into());
-        arguments.push(self.root().into());
+        arguments.extend(self.means.enter(&self.root(), self.user, self.group, self.extra_group)?);
         arguments.extend(command.iter().map(OsString::from));
         Ok(arguments)
     }
 }
 
-/// The machine's `chroot`, which is not everywhere in the same place.
-fn chroot() -> anyhow::Result<PathBuf> {
-    let places = ["/usr/sbin/chroot", "/usr/bin/chroot", "/sbin/chroot", "/bin/chroot"].map(PathBuf::from);
-    places.into_iter().find(|path| path.is_file()).context("no chroot")
+/// A program of the machine, which is not everywhere in the same place.
+fn tool(name: &str) -> anyhow::Result<PathBuf> {
+    let places = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|folder| Path::new(folder).join(name));
+    places.into_iter().find(|path| path.is_file()).with_context(|| format!("no {name}"))
 }
 
 /// Files of the shared libraries that a program is linked with, the loader among them.
@@ -167,6 +238,17 @@ fn libraries(text: &str) -> anyhow::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containers_are_left_out_only_where_they_may_be() {
+        let choose =
+            |required: bool, works: &[Means]| Means::choose("a proof", required, |means| works.contains(&means));
+        assert_eq!(choose(true, &[Means::UserNamespace]).unwrap(), [Means::UserNamespace]);
+        assert_eq!(choose(true, &[Means::UserNamespace, Means::Root]).unwrap(), [Means::Root, Means::UserNamespace]);
+        assert_eq!(choose(false, &[]).unwrap(), []);
+        let told = choose(true, &[]).unwrap_err().to_string();
+        assert!(told.starts_with("a proof needs root, or user namespaces"), "{told}");
+    }
 
     #[test]
     fn libraries_are_read_from_what_ldd_prints() {

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ccm_e2e::ccm::{Ccm, Signal};
-use ccm_e2e::image::can_mount_or_say_skipped;
+use ccm_e2e::image::Means;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
 use ccm_testkit::control_plane::Binaries;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, ValidationDirective};
@@ -53,6 +54,8 @@ pub(crate) fn cases() -> Vec<Case> {
 /// A release in the scenario's cluster.
 struct Installation<'a> {
     scenario: &'a Scenario,
+    /// By what its pods become processes.
+    means: Means,
     helm: Helm,
     port: u16,
     /// Host and port of the API server.
@@ -60,14 +63,14 @@ struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    async fn new(scenario: &'a Scenario) -> anyhow::Result<Self> {
+    async fn new(scenario: &'a Scenario, means: Means) -> anyhow::Result<Self> {
         let kubeconfig = scenario.directory().join("admin.kubeconfig");
         scenario.server.write_admin_kubeconfig(&kubeconfig).await?;
         let helm = Helm::new(&Binaries::find()?)?.with_kubeconfig(kubeconfig);
         // Free now, and in the range of nobody's fixed ports.
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let api_server = scenario.server.url().await?.trim_start_matches("https://").to_owned();
-        Ok(Self { scenario, helm, port, api_server })
+        Ok(Self { scenario, means, helm, port, api_server })
     }
 
     /// What a user writes, with short periods and without a limit that the test would wait for.
@@ -158,9 +161,9 @@ impl<'a> Installation<'a> {
 
     /// Starts the container of a pod, to which `service` is the address of the `kubernetes` Service.
     async fn run(&self, pod: &Pod, service: &str) -> anyhow::Result<Ccm> {
-        let mut ccm = Kubelet::start(self.scenario, pod, service).await?;
+        let mut ccm = Kubelet::start(self.scenario, self.means, pod, service).await?;
         ccm.logged("became leader", SOON).await?;
-        is_confined(ccm.pid())?;
+        is_confined(ccm.pid(), self.means)?;
         probes::succeed(pod).await?;
         Ok(ccm)
     }
@@ -168,16 +171,31 @@ impl<'a> Installation<'a> {
 
 /// Makes sure that the process runs as the chart says: not as root, without capabilities or a way to get any, on a root
 /// file system that it cannot write to.
-fn is_confined(pid: u32) -> anyhow::Result<()> {
+fn is_confined(pid: u32, means: Means) -> anyhow::Result<()> {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
-    let status = read("status")?;
-    let ids = "65532\t65532\t65532\t65532";
-    let none = "0000000000000000";
-    let wanted =
-        [("Uid", ids), ("Gid", ids), ("Groups", "65532"), ("CapEff", none), ("CapPrm", none), ("NoNewPrivs", "1")];
-    for (name, value) in wanted {
+    let field = |status: &str, name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-        anyhow::ensure!(line == Some(value), "{name} is {line:?} and not {value:?}");
+        line.map(str::to_owned).with_context(|| format!("no {name} in a status"))
+    };
+    let status = read("status")?;
+    for (name, value) in [("CapEff", "0000000000000000"), ("CapPrm", "0000000000000000"), ("NoNewPrivs", "1")] {
+        let is = field(&status, name)?;
+        anyhow::ensure!(is == value, "{name} is {is:?} and not {value:?}");
+    }
+    for (name, map) in [("Uid", "uid_map"), ("Gid", "gid_map")] {
+        if means == Means::Root {
+            let ids = field(&status, name)?;
+            anyhow::ensure!(ids == "65532\t65532\t65532\t65532", "{name} is {ids:?}");
+        } else {
+            // Seen from here it is our user. One line: who that is inside, who it is here, and that there is nobody else.
+            let ids = read(map)?;
+            let ids: Vec<_> = ids.split_whitespace().collect();
+            anyhow::ensure!(ids.len() == 3 && ids[0] == "65532" && ids[2] == "1", "{map} is {ids:?}");
+        }
+    }
+    if means == Means::Root {
+        let groups = field(&status, "Groups")?;
+        anyhow::ensure!(groups == "65532", "the groups are {groups:?}");
     }
     // Root, mount point and options are fields 4 to 6; the last mount at `/` is the one that is seen.
     let mounts = read("mountinfo")?;
@@ -195,10 +213,9 @@ fn has_argument(pod: &Pod, wanted: &str) -> bool {
 }
 
 async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: &Scenario) -> anyhow::Result<()> {
-    if !can_mount_or_say_skipped("the chart's process on a real control plane") {
-        return Ok(());
-    }
-    let release = Installation::new(scenario).await?;
+    let means = Means::find_or_say_skipped("the chart's process on a real control plane")?;
+    let Some(means) = means.first() else { return Ok(()) };
+    let release = Installation::new(scenario, *means).await?;
     let done = live_through(scenario, &release).await;
     if done.is_err() {
         // The next case would fail for it, too; what went wrong first is what is told.
@@ -211,7 +228,9 @@ async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: 
 async fn live_through(scenario: &Scenario, release: &Installation<'_>) -> anyhow::Result<()> {
     let before = Leftovers::find(scenario).await?;
     release.install()?;
-    let pods = release.pods_that(2, |_| true).await?;
+    release.pods_that(2, |_| true).await?;
+    stands_alone_for_a_while(release).await?;
+    let pods = release.pods_that(1, |pod| has_argument(pod, "--leader-elect=true")).await?;
     // The role may not be summed up yet: that is waited for by the process, too.
     let ccm = release.run(&pods[0], &release.api_server).await?;
     release.rights_are_there().await?;
@@ -250,6 +269,24 @@ async fn live_through(scenario: &Scenario, release: &Installation<'_>) -> anyhow
     // What was made in cluster and cloud stays, for the next manager.
     scenario.served(&services, SOON).await?;
     anyhow::ensure!(balancers(scenario) == made, "to uninstall must not touch the cloud");
+    Ok(())
+}
+
+/// To the release without an election, whose pods never run side by side, and back: the API server takes both updates.
+async fn stands_alone_for_a_while(release: &Installation<'_>) -> anyhow::Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(release.scenario.server.client(), NAMESPACE);
+    for (set, wanted) in [
+        ("replicas=1,leaderElection.enabled=false", json!({"type": "Recreate"})),
+        (
+            "leaderElection.enabled=true",
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+        ),
+    ] {
+        release.helm("upgrade", &["--reuse-values", "--set", set])?;
+        let strategy = deployments.get(RELEASE).await?.spec.and_then(|spec| spec.strategy);
+        let strategy = serde_json::to_value(strategy)?;
+        anyhow::ensure!(strategy == wanted, "{set} makes the strategy {strategy}");
+    }
     Ok(())
 }
 

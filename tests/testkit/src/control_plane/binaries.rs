@@ -48,6 +48,12 @@ impl Binaries {
         Self::find_in(assets::directory().as_deref())
     }
 
+    /// Whether `CCM_CONTROL_PLANE=required` is set: what a test on the control plane needs must be there.
+    #[must_use]
+    pub fn are_required() -> bool {
+        std::env::var_os("CCM_CONTROL_PLANE").is_some_and(|value| value == "required")
+    }
+
     /// Like [`find`](Self::find), for a test: when they are missing, says on the real standard error (not the one
     /// that the test harness hides from passing tests) that `what` is skipped and why.
     ///
@@ -59,10 +65,7 @@ impl Binaries {
             Ok(binaries) => return Some(binaries),
             Err(missing) => missing,
         };
-        assert!(
-            std::env::var_os("CCM_CONTROL_PLANE").is_none_or(|value| value != "required"),
-            "{what} needs the control plane: {missing}"
-        );
+        assert!(!Self::are_required(), "{what} needs the control plane: {missing}");
         // Nothing better can be done when standard error is closed.
         let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing}");
         None

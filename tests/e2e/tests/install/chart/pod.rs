@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ccm_e2e::ccm::Ccm;
-use ccm_e2e::image;
+use ccm_e2e::image::{self, Means};
 use ccm_e2e::scenario::Scenario;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -22,6 +22,7 @@ use crate::helm::root;
 /// A pod of the chart on its way to become a process.
 pub(super) struct Kubelet<'a> {
     scenario: &'a Scenario,
+    means: Means,
     pod: &'a Pod,
     container: &'a Container,
     /// Where volumes are made.
@@ -33,16 +34,21 @@ pub(super) struct Kubelet<'a> {
 impl<'a> Kubelet<'a> {
     /// Starts the pod's only container as a process of this machine. `service` is the address of the `kubernetes` Service
     /// that is injected.
-    pub(super) async fn start(scenario: &'a Scenario, pod: &'a Pod, service: &str) -> anyhow::Result<Ccm> {
+    pub(super) async fn start(
+        scenario: &'a Scenario,
+        means: Means,
+        pod: &'a Pod,
+        service: &str,
+    ) -> anyhow::Result<Ccm> {
         let spec = pod.spec.as_ref().context("a pod without spec")?;
         let [container] = &spec.containers[..] else { anyhow::bail!("not exactly one container") };
         let directory = scenario.directory().join(pod.name_any());
         let security = spec.security_context.clone().unwrap_or_default();
         let group = security.fs_group.context("no fsGroup, so volumes could not be read")?;
-        let kubelet = Self { scenario, pod, container, volumes: directory.join("volumes"), group };
+        let kubelet = Self { scenario, means, pod, container, volumes: directory.join("volumes"), group };
 
         let [entrypoint] = &entrypoint()?[..] else { anyhow::bail!("the entrypoint is more than a path") };
-        let mut made = image::Container::new(&directory, scenario.program(), entrypoint)?;
+        let mut made = image::Container::new(means, &directory, scenario.program(), entrypoint)?;
         // What the kubelet writes into every container.
         for file in ["/etc/hosts", "/etc/resolv.conf"] {
             made.mount_file(Path::new(file), file)?;
@@ -136,7 +142,10 @@ impl<'a> Kubelet<'a> {
 
     /// Gives a file to root and to the pod's group, as a volume with an fsGroup has it.
     fn own(&self, path: &Path, mode: u32) -> anyhow::Result<()> {
-        std::os::unix::fs::chown(path, Some(0), Some(u32::try_from(self.group)?))?;
+        // In a user namespace our files are the process's own.
+        if self.means == Means::Root {
+            std::os::unix::fs::chown(path, Some(0), Some(u32::try_from(self.group)?))?;
+        }
         Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?)
     }
 
