@@ -10,6 +10,8 @@ use ccm_testkit::supervised::{CommandLine, Supervised};
 use tokio::process::Command;
 use tokio::time::Instant;
 
+/// How long a process may take to stop after it was told to.
+const STANDSTILL: Duration = Duration::from_secs(10);
 /// Pause between two looks at a process.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -76,7 +78,28 @@ impl Ccm {
         let script = "kill -s \"$1\" \"$2\"";
         let sent = Command::new("/bin/sh").args(["-c", script, "sh", signal.name(), &pid]).status().await?;
         anyhow::ensure!(sent.success(), "SIG{} could not be sent to {}", signal.name(), self.name);
-        Ok(())
+        if signal == Signal::Stop { self.stands_still().await } else { Ok(()) }
+    }
+
+    /// Waits until every thread has stopped: on a busy machine some still run for a moment after the signal was sent.
+    async fn stands_still(&self) -> anyhow::Result<()> {
+        let tasks = format!("/proc/{}/task", self.process.pid());
+        let deadline = Instant::now() + STANDSTILL;
+        loop {
+            let mut still = true;
+            for task in std::fs::read_dir(&tasks)? {
+                // A thread that has ended meanwhile runs no more.
+                let stat = std::fs::read_to_string(task?.path().join("stat")).unwrap_or_default();
+                // The state comes after the name, which is in parentheses and may hold any of them.
+                let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+                still &= state.is_none_or(|state| state == 'T');
+            }
+            if still {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < deadline, "{} does not stand still", self.name);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Whether it still runs.
