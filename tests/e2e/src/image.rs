@@ -1,5 +1,6 @@
 //! What a container is to the process in it, without a container engine: a root file system with the binary and the
-//! libraries of the base image, what is mounted into it, user, groups and environment. Needs Linux, and root or user namespaces that everybody may make.
+//! libraries of the base image, what is mounted into it, user, groups and environment. Needs Linux, and root or user
+//! namespaces that everybody may make.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
