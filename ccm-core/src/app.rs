@@ -3,6 +3,8 @@
 use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
 
 use axum::Router;
+use futures::{FutureExt, future::BoxFuture};
+use prometheus::Registry;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -14,10 +16,11 @@ use crate::{
     error::chain,
     provider::CloudProvider,
     runtime::{
-        manager::{Exit, Manager},
+        health::Kind,
+        manager::{CLOUD_PROVIDER_CHECK, Exit, Manager, Surface},
         serving::{
             Door, Pages, Server,
-            auth::{Auth, AuthClients},
+            auth::{Auth, AuthClients, AuthError},
         },
         shadow::Verdict,
     },
@@ -29,6 +32,8 @@ use crate::{
 
 /// Exit code of `--shadow-once` when something differs.
 const DIFFERENT: u8 = 2;
+/// What `--shadow-once` says when it could not judge.
+const INCOMPLETE: &str = "some objects could not be compared";
 
 /// Error of a provider's constructor.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -38,7 +43,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// built, lost leadership and every other failure.
 ///
 /// `build` constructs the provider from the checked configuration, before leader election, so that a bad cloud
-/// configuration ends a standby too.
+/// configuration ends a standby too. An error ends the process, so a cloud that is down should be none: `build` may wait
+/// for it. The pages are served meanwhile, `/readyz` fails, and a signal drops the future. What can wait belongs into
+/// [`CloudProvider::start`], which is called again as long as the cloud is down.
 pub async fn run<A, B, F>(product: Product, args: A, build: B) -> ExitCode
 where
     A: IntoIterator<Item = OsString>,
@@ -99,31 +106,68 @@ where
     // Before the election: a standby is probed and scraped, too, and a port in use is to be known at once.
     // A single comparison serves nobody, and is usually made where the port is another's.
     let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
-    let provider = build(config.clone()).await?;
-    tracing::info!(version = product.version, provider = provider.name(), "starting");
     let signals = Signals::install()?;
-    let manager = Manager::from_config(product.clone(), config.clone(), provider).await?;
+    let surface = Surface::new(&config);
     let Some(server) = server else {
-        return Box::pin(run_until_signalled(manager, signals)).await;
+        let work = build_and_run(product, config, surface, None, build, signals);
+        return Box::pin(work).await;
     };
     let door = Door::new(&config.authorization.always_allow_paths)?;
-    let (manager, auth) = recognise_callers(manager, &product, &config, door.clone());
-    let pages = Pages::new(product, config, manager.registry(), manager.health(), verbosity);
-    let router = pages.router(door, manager.pages())?;
-    Box::pin(run_and_serve(manager, signals, server, router, auth)).await
+    let (recognition, auth) = recognise_callers(&product, &config, surface.registry.clone(), door.clone());
+    let (registry, health) = (surface.registry.clone(), surface.health.clone());
+    let more = surface.pages(&config);
+    let pages = Pages::new(product.clone(), config.clone(), registry, health, verbosity);
+    let router = pages.router(door, more)?;
+    let work = build_and_run(product, config, surface, Some(recognition), build, signals);
+    Box::pin(run_and_serve(work, server, router, auth)).await
 }
 
-/// Has the manager find out, once it reached the API server and before it does anything else, how callers of the HTTPS
-/// server are recognised. What is returned gets the result.
+/// What has to be done at the first contact with the API server.
+type Recognition = BoxFuture<'static, Result<(), AuthError>>;
+
+/// Builds the provider, which may wait for its cloud, and runs the manager.
+async fn build_and_run<B, F>(
+    product: Product,
+    config: Config,
+    surface: Surface,
+    recognition: Option<Recognition>,
+    build: B,
+    mut signals: Signals,
+) -> Result<ExitCode, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
+    let building = surface.health.add(Kind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
+    let provider = tokio::select! {
+        provider = build(config.clone()) => provider?,
+        signal = signals.next() => {
+            // Nothing was begun that would have to end first.
+            tracing::info!(signal, "stopping before the cloud provider is built");
+            return if config.shadow.once { Err(INCOMPLETE.into()) } else { Ok(ExitCode::SUCCESS) };
+        }
+    };
+    tracing::info!(version = product.version, provider = provider.name(), "starting");
+    let manager = Manager::from_config(product, config, provider).await?.with_surface(surface);
+    drop(building);
+    let manager = match recognition {
+        Some(recognition) => manager.after_first_contact(recognition),
+        None => manager,
+    };
+    run_until_signalled(manager, signals).await
+}
+
+/// Finds out, once the API server was reached and before anything else is done, how callers of the HTTPS server are
+/// recognised. The receiver gets the result.
 fn recognise_callers(
-    manager: Manager,
     product: &Product,
     config: &Config,
+    registry: Registry,
     door: Door,
-) -> (Manager, oneshot::Receiver<Auth>) {
+) -> (Recognition, oneshot::Receiver<Auth>) {
     let (sender, receiver) = oneshot::channel();
     let (authentication, authorization) = (config.authentication.clone(), config.authorization.clone());
-    let (product, registry) = (product.clone(), manager.registry());
+    let product = product.clone();
     let connect = async move {
         let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
         let auth = Auth::connect(&authentication, &authorization, clients, &registry).await?;
@@ -132,13 +176,12 @@ fn recognise_callers(
         let _ = sender.send(auth);
         Ok(())
     };
-    (manager.after_first_contact(connect), receiver)
+    (connect.boxed(), receiver)
 }
 
-/// Runs the manager and answers meanwhile, so that what happens at the end can be seen as well.
+/// Does the work and answers meanwhile, so that what happens at the beginning and at the end can be seen as well.
 async fn run_and_serve(
-    manager: Manager,
-    signals: Signals,
+    work: impl Future<Output = Result<ExitCode, BoxError>>,
     server: Server,
     router: Router,
     auth: oneshot::Receiver<Auth>,
@@ -156,7 +199,7 @@ async fn run_and_serve(
     };
     let mut serve = pin!(async { tokio::join!(answer, keep_fresh) });
     let code = tokio::select! {
-        result = run_until_signalled(manager, signals) => result?,
+        result = work => result?,
         _ = &mut serve => return Err("the HTTPS server ended".into()),
     };
     end.cancel();
@@ -203,7 +246,7 @@ async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<E
             exit = &mut run => return match exit? {
                 Exit::Stopped | Exit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
                 Exit::Compared(Verdict::Different) => Ok(ExitCode::from(DIFFERENT)),
-                Exit::Compared(Verdict::Incomplete) => Err("some objects could not be compared".into()),
+                Exit::Compared(Verdict::Incomplete) => Err(INCOMPLETE.into()),
                 Exit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
             },
             signal = signals.next() => {

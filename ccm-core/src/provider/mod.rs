@@ -247,11 +247,22 @@ pub trait CloudProvider: Send + Sync + 'static {
         NodeFields::default()
     }
 
-    /// Starts the provider: called once, after leadership was won and caches are there, before any other call but
-    /// the pure ones. Loops belong into [`controllers`](Self::controllers).
+    /// Starts the provider: called after leadership was won and caches are there, before any other call but the pure ones.
+    /// It succeeds once, and is called again after an error that may pass, so it must be idempotent. Loops belong into
+    /// [`controllers`](Self::controllers).
+    ///
+    /// It changes nothing in the cloud or the cluster without asking the gate of its context
+    /// ([`may_write`](crate::runtime::gate::WriteGate::may_write)) immediately before: in shadow mode it is called as well,
+    /// while another process leads, and that gate never opens. What a closed gate prevents is left out there, not an error:
+    /// [`ErrorKind::NotLeader`] ends the process.
     ///
     /// # Errors
-    /// Any error ends the process.
+    /// [`ErrorKind::Transient`], [`ErrorKind::Throttled`], [`ErrorKind::Conflict`] and [`ErrorKind::Canceled`] have it
+    /// called again, after 1 s doubling to 30 s and not before the error's `retry_after`; meanwhile the process leads and
+    /// is not ready. Any other kind ends the process.
+    ///
+    /// # Cancellation
+    /// Dropped when the process stops or loses leadership.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
         let _ = cx;
         Ok(())

@@ -85,7 +85,7 @@ impl Health {
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         let help = "Whether a controller gets no work done, cloud outages included: 1 degraded, 0 not.";
         let gauge = IntGaugeVec::new(Opts::new("ccm_degraded", help), &["name"])?;
-        register(registry, Degraded { health: self.clone(), gauge }).map(drop)
+        register(registry, Degraded { health: self.clone(), gauge, reading: Arc::default() }).map(drop)
     }
 }
 
@@ -143,6 +143,8 @@ impl fmt::Debug for Registration {
 struct Degraded {
     health: Health,
     gauge: IntGaugeVec,
+    /// Held by a scrape, so that none reads what another one is about to fill in.
+    reading: Arc<Mutex<()>>,
 }
 
 impl Collector for Degraded {
@@ -151,9 +153,13 @@ impl Collector for Degraded {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
+        let checks = self.health.checks();
+        let progress = checks.iter().filter(|check| check.kind == Kind::Progress);
+        let now: Vec<(&str, bool)> = progress.map(|check| (check.name(), check.run().is_err())).collect();
+        let _reading = self.reading.lock();
         self.gauge.reset();
-        for check in self.health.checks().iter().filter(|check| check.kind == Kind::Progress) {
-            self.gauge.with_label_values(&[check.name()]).set(check.run().is_err().into());
+        for (name, degraded) in now {
+            self.gauge.with_label_values(&[name]).set(degraded.into());
         }
         self.gauge.collect()
     }
@@ -189,6 +195,23 @@ mod tests {
         assert_eq!(health.checks().len(), 2);
         drop(outer);
         assert!(health.checks().is_empty());
+    }
+
+    #[test]
+    fn scrapes_at_the_same_time_all_see_it() {
+        let (health, registry) = (Health::default(), Registry::new());
+        health.register(&registry).unwrap();
+        let _checks: Vec<_> = ["a", "b", "c"].map(|name| health.add(Kind::Progress, name, || Ok(()))).into();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let seen: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
+                        assert_eq!(seen, 3);
+                    }
+                });
+            }
+        });
     }
 
     #[test]

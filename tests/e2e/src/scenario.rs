@@ -7,6 +7,7 @@ mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,6 +194,13 @@ impl Scenario {
         let kubeconfig = self.path(process, "kubeconfig");
         self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
         self.launch(kubeconfig, config, process, flags).await
+    }
+
+    /// The same for a cloud at another address, which alone knows its region.
+    pub async fn start_for(&self, endpoint: SocketAddr, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+        let kubeconfig = self.path(process, "kubeconfig");
+        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        self.launch_program(&self.program, kubeconfig, &format!("endpoint: {endpoint}\n"), process, flags).await
     }
 
     fn path(&self, process: &str, what: &str) -> PathBuf {

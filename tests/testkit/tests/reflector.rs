@@ -374,7 +374,8 @@ async fn rights_that_come_late_are_used() {
 
     let cache = Cache::<NodeView>::new(NodeFields::default());
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
-    let options = ReflectorOptions { first_sync: Duration::from_secs(60), ..ReflectorOptions::default() };
+    let first_sync = Duration::from_secs(60);
+    let options = ReflectorOptions { first_sync, count_denials: true, ..ReflectorOptions::default() };
     let reflector = Reflector::new(client.clone(), cache, options, metrics);
     let error = reflector.run(CancellationToken::new()).await.unwrap_err();
     let rule = "missing RBAC rule for verb \"watch\" on resource \"nodes\"";

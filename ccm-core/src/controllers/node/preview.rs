@@ -7,10 +7,11 @@ use tokio::time::Instant;
 
 use super::{
     NodeController,
-    plan::{self, InitError, InitPlan, NodeChange},
+    plan::{self, InitError, InitPlan, NodeChange, addresses::AddressError},
 };
 use crate::{
     config::controllers::CLOUD_NODE,
+    error::chain,
     k8s::{NodeAddress, NodeView},
     provider::{InstanceMetadata, Need, NodeQuery, Power, Presence},
     runtime::shadow::{Difference, Findings, Kind, NONE, Paced, Preview, Uncompared},
@@ -53,21 +54,20 @@ impl Preview for NodePreview {
                 Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => None,
                 Ok(Presence::Found { meta, .. }) => Some(meta),
                 Err(error) => {
-                    let (object, why) = (name.to_string(), error.chain());
-                    let why = Uncompared { kind: Kind::Node, object, controller: CLOUD_NODE, why };
-                    self.paced.failed(&name, node, now, why, error.retry_after());
+                    self.paced.failed(&name, node, now, uncompared(&name, error.chain()), error.retry_after());
                     continue;
                 }
             };
-            let found = match meta.map_or_else(|| Ok(label_copies(&node)), |meta| differences(&node, &meta, refresh)) {
-                Ok(found) => found,
-                // It would be told, and nothing be written.
-                Err(error) => {
-                    tracing::debug!(node = %name, error = crate::error::chain(&error), "node would be left as it is");
-                    Vec::new()
+            let copies = |node| Ok((label_copies(node), None));
+            match meta.map_or_else(|| copies(&node), |meta| differences(&node, &meta, refresh)) {
+                Ok((found, None)) => self.paced.compared(&name, node, now, found),
+                Ok((found, Some(error))) => {
+                    let why = uncompared(&name, format!("addresses cannot be chosen: {}", chain(&error)));
+                    self.paced.partly(&name, node, now, found, why);
                 }
-            };
-            self.paced.compared(&name, node, now, found);
+                // Nothing would be written; whether that is as it should be, nobody can tell.
+                Err(error) => self.paced.failed(&name, node, now, uncompared(&name, chain(&error)), None),
+            }
         }
         self.paced.findings("nodes", now)
     }
@@ -78,23 +78,34 @@ fn differs(old: &NodeView, new: &NodeView) -> bool {
     super::is_news(old, new) || old.addresses != new.addresses || old.taints != new.taints
 }
 
-/// Says what would be written to a node with this instance.
-fn differences(node: &NodeView, meta: &InstanceMetadata, refresh: bool) -> Result<Vec<Difference>, InitError> {
+fn uncompared(node: &str, why: String) -> Uncompared {
+    Uncompared { kind: Kind::Node, object: node.to_owned(), controller: CLOUD_NODE, why }
+}
+
+/// Says what would be written to a node with this instance, and why its addresses could not be compared.
+fn differences(
+    node: &NodeView,
+    meta: &InstanceMetadata,
+    refresh: bool,
+) -> Result<(Vec<Difference>, Option<AddressError>), InitError> {
     if node.is_uninitialized() {
         let InitPlan { addresses, change, .. } = plan::plan_init(node, meta)?;
         let mut found: Vec<_> = addresses.iter().map(|wanted| address_difference(node, wanted)).collect();
         found.extend(change_differences(node, &change, "the node is not initialised"));
-        return Ok(found);
+        return Ok((found, None));
     }
     let mut found = label_copies(node);
     // Addresses that cannot be chosen are left as they are.
-    let addresses = plan::plan_addresses(node, &meta.addresses).unwrap_or_default();
+    let (addresses, trouble) = match plan::plan_addresses(node, &meta.addresses) {
+        Ok(addresses) => (addresses, None),
+        Err(error) => (None, Some(error)),
+    };
     found.extend(addresses.iter().map(|wanted| address_difference(node, wanted)));
     if refresh {
         let (change, _) = plan::plan_label_refresh(node, meta);
         found.extend(change_differences(node, &change, "the cloud has another value"));
     }
-    Ok(found)
+    Ok((found, trouble))
 }
 
 fn label_copies(node: &NodeView) -> Vec<Difference> {

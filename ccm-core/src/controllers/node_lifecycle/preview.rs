@@ -66,11 +66,12 @@ impl Preview for LifecyclePreview {
             (Uncompared { kind: Kind::Node, object, controller: CLOUD_NODE_LIFECYCLE, why }, now)
         };
         let proved = |name: &str| self.standing.get(name).is_some_and(|(found, _)| found.part == DELETION);
+        let doubted = self.tracker.doubted().filter(|name| !proved(name));
         Findings {
             compared: vec![("nodes", self.nodes)],
             differences: self.standing.values().cloned().collect(),
             uncompared: self.unanswered.iter().map(uncompared).collect(),
-            open: self.tracker.doubted().filter(|name| !proved(name)).count(),
+            open: doubted.map(|name| (Kind::Node, name.to_string())).collect(),
         }
     }
 }

@@ -70,7 +70,7 @@ impl Preview for RoutePreview {
             compared: vec![("routes", self.routes)],
             differences: self.differences.iter().map(|difference| (difference.clone(), self.checked)).collect(),
             uncompared: uncompared.collect(),
-            open: 0,
+            open: Vec::new(),
         }
     }
 }

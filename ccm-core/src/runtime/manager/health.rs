@@ -42,7 +42,7 @@ impl Checks {
         let caches = health.add(Kind::Ready, "caches", {
             let filling = filling.clone();
             move || match filling.load(Ordering::Relaxed) {
-                true => Err("this process leads, and its caches are not full yet".to_owned()),
+                true => Err("the caches of this process are not full yet".to_owned()),
                 false => Ok(()),
             }
         });

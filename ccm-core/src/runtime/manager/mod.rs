@@ -7,17 +7,18 @@ mod election;
 mod health;
 mod ipam;
 mod nodes;
+mod provider;
 mod route;
 mod services;
 mod shadow;
 mod telemetry;
 #[cfg(test)]
 pub(crate) use telemetry::register_own;
+mod surface;
 mod wiring;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use axum::Router;
 use futures::{FutureExt, future::BoxFuture};
 use http::Request;
 use kube::{client::Body, config::AuthInfo};
@@ -31,6 +32,7 @@ use self::{
     telemetry::Telemetry,
     wiring::{Task, Wiring, Work, done},
 };
+pub use self::{provider::CLOUD_PROVIDER_CHECK, surface::Surface};
 use super::{
     credentials::{self, Accounts},
     events::WallClock,
@@ -38,7 +40,7 @@ use super::{
     leader_election::{InvalidElection, LeaderElector},
     reflector::FirstSyncTimedOut,
     serving::auth::AuthError,
-    shadow::{self as shadow_mode, Board, Output, Verdict, read_only, stdout},
+    shadow::{Board, Output, Verdict, read_only, stdout},
     shutdown::{TaskError, Tasks},
 };
 use crate::{
@@ -139,7 +141,7 @@ pub enum ManagerError {
     /// The node-IPAM controller cannot be made.
     #[error(transparent)]
     NodeIpam(#[from] NodeIpamError),
-    /// The provider's start failed.
+    /// The provider's start failed, and will not succeed by itself.
     #[error("cloud provider could not start")]
     Provider(#[source] CloudError),
     /// The nodes could not be listed.
@@ -205,10 +207,10 @@ impl Manager {
         clients: ClientFactory,
         host: impl Into<String>,
     ) -> Self {
-        let (registry, clock) = (Registry::new(), WallClock::system());
+        let (surface, clock) = (Surface::new(&config), WallClock::system());
         // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
         let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
-        let board = Arc::new(Mutex::new(Board::new(config.shadow.settle)));
+        let Surface { registry, health, board } = surface;
         Self {
             product,
             config,
@@ -216,7 +218,7 @@ impl Manager {
             clients,
             host: host.into(),
             registry,
-            health: Health::default(),
+            health,
             clock,
             board,
             output: stdout(),
@@ -240,9 +242,11 @@ impl Manager {
         self
     }
 
-    /// Returns the pages that are served beside the common ones: `/shadow`, in shadow mode.
-    pub fn pages(&self) -> Router {
-        if self.config.shadow.is_on() { shadow_mode::pages(self.board.clone()) } else { Router::new() }
+    /// Has it show itself where the pages look already, because they are served before there is a manager.
+    #[must_use]
+    pub fn with_surface(self, surface: Surface) -> Self {
+        let Surface { registry, health, board } = surface;
+        Self { registry, health, board, ..self }
     }
 
     /// Returns the registry of the process.
@@ -328,7 +332,7 @@ impl Manager {
         metrics.fills();
         caches.start(tasks).await?;
         // Once, whatever locks there are.
-        self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
+        self.start_provider(&context, metrics).await?;
         controllers.extend(self.provider_controllers(&context, gates));
         metrics.leads();
         let (migrated, main) = self.paced(controllers, metrics);

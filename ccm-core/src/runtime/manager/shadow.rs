@@ -48,8 +48,9 @@ impl Manager {
         let mut wiring = Wiring::new(self, &gates, metrics, tasks.stop(), Work::Preview { settle });
         wiring.add_all()?;
         let Wiring { controllers, previews, caches, context, .. } = wiring;
+        metrics.fills();
         caches.start(tasks).await?;
-        self.provider.start(context).await.map_err(ManagerError::Provider)?;
+        self.start_provider(&context, metrics).await?;
         for extra in self.provider.controllers().into_iter().filter(|extra| self.is_enabled(extra.name)) {
             tracing::info!(
                 controller = extra.name,

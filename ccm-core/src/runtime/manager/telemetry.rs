@@ -65,9 +65,13 @@ impl Telemetry {
         self.checks.filling(true);
     }
 
+    /// Notes that they are full.
+    pub(super) fn filled(&self) {
+        self.checks.filling(false);
+    }
+
     /// Notes that the controllers begin.
     pub(super) fn leads(&self) {
-        self.checks.filling(false);
         self.leading.set(1);
     }
 

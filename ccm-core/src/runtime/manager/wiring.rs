@@ -152,7 +152,9 @@ impl<'a> Wiring<'a> {
         self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", Lock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
-        let options = ReflectorOptions { streaming, ..ReflectorOptions::default() };
+        // Whoever wants one comparison waits for its end.
+        let count_denials = self.manager.config.shadow.once;
+        let options = ReflectorOptions { streaming, count_denials, ..ReflectorOptions::default() };
         let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
         let (stop, cache) = (self.stop.clone(), cache.clone());
         let fill = reflector.run(stop).boxed();

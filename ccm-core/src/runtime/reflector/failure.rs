@@ -1,10 +1,7 @@
 use std::time::Duration;
 
 use super::{decode::DecodeError, frames::StreamError};
-use crate::{
-    error::chain,
-    runtime::api::{ApiError, ApiErrorKind},
-};
+use crate::runtime::api::{ApiError, ApiErrorKind};
 
 /// Why a list or watch did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -75,15 +72,9 @@ impl Failure {
         }
     }
 
-    /// Logs a failure that will be tried again, as an error if only a person can mend it.
-    pub(crate) fn log(&self, resource: &'static str, wait: Duration) {
-        let error = chain(self);
-        let person =
-            matches!(self, Self::Api(e) if matches!(e.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Unauthorized));
-        if person {
-            tracing::error!(resource, error, ?wait, "the API server denies access to a watched resource; trying again");
-        } else {
-            tracing::warn!(resource, error, ?wait, "cannot follow a resource; trying again");
-        }
+    /// Tells whether a right is missing, or the credentials are not accepted: only a person can mend that.
+    pub(crate) fn is_denial(&self) -> bool {
+        let Self::Api(error) = self else { return false };
+        matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Unauthorized)
     }
 }

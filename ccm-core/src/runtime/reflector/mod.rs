@@ -15,7 +15,8 @@
 //! - *Silence is noticed.* A watch on which nothing arrives for [`ReflectorOptions::idle`], no bookmark either (the server
 //!   sends one a minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
 //! - *Failures back off* from 0.8 s to 30 s with jitter, and never end the reflector, save when the very first list does
-//!   not arrive within [`ReflectorOptions::first_sync`].
+//!   not arrive within [`ReflectorOptions::first_sync`]. A server that denies access has answered: that time does not count,
+//!   because no restart grants a right.
 
 mod backoff;
 mod decode;
@@ -44,6 +45,10 @@ use self::{backoff::Backoff, failure::Failure, frames::Frames, newest::Newest};
 use super::{api::ApiClient, cache::Cache};
 use crate::error::chain;
 
+/// How often a denial that lasts is told again.
+const REMIND: Duration = Duration::from_secs(600);
+const DENIED: &str = "the API server denies access to a watched resource; trying again";
+
 /// How a [`Reflector`] behaves.
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
@@ -55,13 +60,17 @@ pub struct ReflectorOptions {
     /// How long the first complete list may take, retries included, before [`Reflector::run`] fails. Default five minutes:
     /// longer than an API server takes to start, short enough for an orchestrator to show the restarts.
     pub first_sync: Duration,
+    /// Whether time in which the server denied access counts towards that limit. Default false; a process whose end is
+    /// waited for sets it.
+    pub count_denials: bool,
     /// How long a watch may be silent. Default 150 s: two bookmarks of the server and some.
     pub idle: Duration,
 }
 
 impl Default for ReflectorOptions {
     fn default() -> Self {
-        Self { page_size: 500, streaming: true, first_sync: Duration::from_secs(300), idle: Duration::from_secs(150) }
+        let (first_sync, idle) = (Duration::from_secs(300), Duration::from_secs(150));
+        Self { page_size: 500, streaming: true, first_sync, count_denials: false, idle }
     }
 }
 
@@ -85,6 +94,8 @@ pub struct Reflector<T: Watched> {
     metrics: CacheMetrics,
     backoff: Backoff,
     last_failure: Option<String>,
+    /// What was last said of a denial, and when.
+    told: Option<(String, Instant)>,
     /// Whether the server may do streaming lists.
     streaming: bool,
     /// Streaming lists that broke since the last complete one.
@@ -115,6 +126,7 @@ impl<T: Watched> Reflector<T> {
             metrics,
             backoff: Backoff::new(),
             last_failure: None,
+            told: None,
             streaming,
             broken_streams: 0,
             newest: Newest::default(),
@@ -133,17 +145,37 @@ impl<T: Watched> Reflector<T> {
 
     async fn follow(&mut self) -> Result<(), FirstSyncTimedOut> {
         let started = Instant::now();
-        let after = self.options.first_sync;
-        let Ok(mut position) = tokio::time::timeout_at(started + after, self.sync()).await else {
-            let last = self.last_failure.take().unwrap_or_else(|| "no answer".to_owned());
-            return Err(FirstSyncTimedOut { resource: T::RESOURCE, after, last });
-        };
+        let mut position = self.first_sync().await?;
         tracing::info!(resource = T::RESOURCE, objects = self.cache.len(), took = ?started.elapsed(), "cache filled");
         loop {
             position = match position {
                 Position::Lost => self.sync().await,
                 Position::At { resource_version, stream } => self.watch(resource_version, stream).await,
             };
+        }
+    }
+
+    /// Lists until it works or lasts too long.
+    async fn first_sync(&mut self) -> Result<Position, FirstSyncTimedOut> {
+        let after = self.options.first_sync;
+        let mut deadline = Instant::now() + after;
+        loop {
+            let began = Instant::now();
+            let attempt = tokio::time::timeout_at(deadline, self.list()).await;
+            let waited = match attempt {
+                Ok(Ok(position)) => return Ok(position),
+                Ok(Err(failure)) if failure.is_denial() && !self.options.count_denials => {
+                    self.pause(&failure).await;
+                    deadline += began.elapsed();
+                    Ok(())
+                }
+                Ok(Err(failure)) => tokio::time::timeout_at(deadline, self.pause(&failure)).await,
+                Err(late) => Err(late),
+            };
+            if waited.is_err() {
+                let last = self.last_failure.take().unwrap_or_else(|| "no answer".to_owned());
+                return Err(FirstSyncTimedOut { resource: T::RESOURCE, after, last });
+            }
         }
     }
 
@@ -160,9 +192,25 @@ impl<T: Watched> Reflector<T> {
     /// Reports a failure and waits before the next attempt.
     async fn pause(&mut self, failure: &Failure) {
         let wait = self.backoff.failure(failure.retry_after());
-        failure.log(T::RESOURCE, wait);
-        self.last_failure = Some(chain(failure));
+        let error = chain(failure);
+        if failure.is_denial() {
+            self.tell_denial(&error, wait);
+        } else {
+            tracing::warn!(resource = T::RESOURCE, error, ?wait, "cannot follow a resource; trying again");
+        }
+        self.last_failure = Some(error);
         tokio::time::sleep(wait).await;
+    }
+
+    /// Reports that a person has to grant a right: when that begins, when it changes, and seldom in between.
+    fn tell_denial(&mut self, error: &str, wait: Duration) {
+        let known = |(told, at): &(String, Instant)| told == error && at.elapsed() < REMIND;
+        if self.told.as_ref().is_some_and(known) {
+            tracing::debug!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
+            return;
+        }
+        tracing::warn!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
+        self.told = Some((error.to_owned(), Instant::now()));
     }
 
     /// Reports an object that cannot be read.

@@ -20,9 +20,22 @@ pub struct Board {
     differences: Standing<Difference>,
     uncompared: Standing<Uncompared>,
     compared: BTreeMap<&'static str, usize>,
-    open: usize,
-    begun: bool,
+    open: BTreeSet<Object>,
+    awaited: Awaited,
     told: bool,
+}
+
+/// An object, by its name.
+type Object = (Kind, String);
+
+/// What has to settle before there is a verdict: what was pending when everything had been compared once, as long as it is.
+/// What begins to differ later is another matter, or a cluster in which nodes join all the time would never get one.
+#[derive(Debug)]
+enum Awaited {
+    /// Not everything was compared yet.
+    Everything,
+    /// These.
+    Objects(BTreeSet<Object>),
 }
 
 /// How many objects were compared, and what came of it.
@@ -43,13 +56,13 @@ impl Board {
     /// Makes an empty one. What does not stand for `settle` is not shown.
     pub fn new(settle: Duration) -> Self {
         let (differences, uncompared) = (Standing::default(), Standing::default());
-        Self { settle, differences, uncompared, compared: BTreeMap::new(), open: 0, begun: false, told: false }
+        let (compared, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { settle, differences, uncompared, compared, open, awaited: Awaited::Everything, told: false }
     }
 
     /// Takes what all controllers know now. Returns what is to be told: what is new, what is gone, and the sum.
     pub(super) fn update(&mut self, found: Vec<Findings>) -> Vec<String> {
-        self.begun = true;
-        self.open = found.iter().map(|findings| findings.open).sum();
+        self.open = found.iter().flat_map(|findings| findings.open.iter().cloned()).collect();
         self.compared.clear();
         let (mut differences, mut uncompared) = (BTreeMap::new(), BTreeMap::new());
         for findings in found {
@@ -67,6 +80,7 @@ impl Board {
         lines.extend(differs.gone.iter().map(|item| format!("resolved: {item}")));
         lines.extend(unknown.new.iter().map(|item| format!("not compared: {item}")));
         lines.extend(unknown.gone.iter().map(|item| format!("compared again: {item}")));
+        self.wait_for_less();
         let first = !self.told && self.is_settled();
         self.told |= first;
         if !lines.is_empty() || first {
@@ -75,12 +89,26 @@ impl Board {
         lines
     }
 
-    /// Tells whether nothing is pending.
-    fn is_settled(&self) -> bool {
-        self.begun && self.summary().settling == 0
+    /// Takes off the list what is not pending any more.
+    fn wait_for_less(&mut self) {
+        let settle = self.settle;
+        let differences = self.differences.pending(settle).map(|item| (item.kind, item.object.clone()));
+        let uncompared = self.uncompared.pending(settle).map(|item| (item.kind, item.object.clone()));
+        let mut pending: BTreeSet<Object> = differences.chain(uncompared).chain(self.open.iter().cloned()).collect();
+        match &mut self.awaited {
+            // Of a whole kind nothing is known: what differs there may come to light when it is compared after all.
+            Awaited::Everything if pending.iter().any(|(_, name)| name.is_empty()) => {}
+            Awaited::Everything => self.awaited = Awaited::Objects(pending),
+            Awaited::Objects(objects) => objects.retain(|object| pending.remove(object)),
+        }
     }
 
-    /// Returns what came of it, once everything was compared and what was found has stood or vanished.
+    /// Tells whether nothing is pending that has to be waited for.
+    fn is_settled(&self) -> bool {
+        matches!(&self.awaited, Awaited::Objects(objects) if objects.is_empty())
+    }
+
+    /// Returns what came of it, once everything was compared and what was found then has stood or vanished.
     pub fn verdict(&self) -> Option<Verdict> {
         let Summary { differences, not_compared, .. } = self.summary();
         self.is_settled().then_some(match (differences, not_compared) {
@@ -105,8 +133,8 @@ impl Board {
     /// Counts.
     pub fn summary(&self) -> Summary {
         let (differences, not_compared) = (self.differences().count(), self.uncompared().count());
-        let settling =
-            self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared + self.open;
+        let settling = self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared
+            + self.open.len();
         Summary { compared: self.compared.clone(), differences, not_compared, settling }
     }
 
@@ -201,6 +229,10 @@ impl<T: Clone + PartialEq> Standing<T> {
             }
         }
         News { new, gone }
+    }
+
+    fn pending(&self, settle: Duration) -> impl Iterator<Item = &T> {
+        self.entries.values().filter(move |entry| !entry.is_settled(settle)).map(|entry| &entry.item)
     }
 
     fn settled(&self, settle: Duration) -> impl Iterator<Item = &T> {

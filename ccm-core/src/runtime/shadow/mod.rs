@@ -43,8 +43,8 @@ pub struct Findings {
     pub differences: Vec<(Difference, Instant)>,
     /// What could not be compared.
     pub uncompared: Vec<(Uncompared, Instant)>,
-    /// How many objects have to be looked at again before anything can be said about them.
-    pub open: usize,
+    /// Objects that have to be looked at again before anything can be said about them.
+    pub open: Vec<(Kind, String)>,
 }
 
 /// A controller that says what it would do.
@@ -119,10 +119,13 @@ impl Shadow {
             loop {
                 // Nothing is said before everything was looked at.
                 let found: Option<Vec<Findings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
-                if let Some(found) = found
-                    && let Some(verdict) = tell(&mut board.lock(), found, output, *once)?
-                {
-                    return Ok(Some(verdict));
+                if let Some(found) = found {
+                    // Written without the lock: who reads slowly holds up no page.
+                    let (lines, verdict) = take(&mut board.lock(), found, *once);
+                    lines.iter().try_for_each(|line| output(line))?;
+                    if verdict.is_some() {
+                        return Ok(verdict);
+                    }
                 }
                 tokio::time::sleep(TICK).await;
             }
@@ -135,8 +138,9 @@ impl Shadow {
     }
 }
 
-/// Brings what was found to the board, and prints what is new; when asked to compare once, all of it at the end.
-fn tell(board: &mut Board, found: Vec<Findings>, output: &Output, once: bool) -> io::Result<Option<Verdict>> {
+/// Brings what was found to the board. Returns what is to be printed: what is new, or, when asked to compare once, all of it
+/// at the end.
+fn take(board: &mut Board, found: Vec<Findings>, once: bool) -> (Vec<String>, Option<Verdict>) {
     let news = board.update(found);
     let verdict = board.verdict().filter(|_| once);
     let lines = match (once, verdict) {
@@ -144,6 +148,36 @@ fn tell(board: &mut Board, found: Vec<Findings>, output: &Output, once: bool) ->
         (true, None) => Vec::new(),
         (true, Some(_)) => board.lines(),
     };
-    lines.iter().try_for_each(|line| output(line))?;
-    Ok(verdict)
+    (lines, verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    #[async_trait]
+    impl Preview for Nothing {
+        async fn look(&mut self, _: Instant) -> Findings {
+            Findings { compared: vec![("nodes", 1)], ..Findings::default() }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_are_written_without_the_lock() {
+        let board = Arc::new(Mutex::new(Board::new(Duration::ZERO)));
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let output: Output = {
+            let (board, lines) = (board.clone(), lines.clone());
+            Arc::new(move |line| {
+                assert!(board.try_lock().is_some(), "a page would wait for whoever reads the lines");
+                lines.lock().push(line.to_owned());
+                Ok(())
+            })
+        };
+        let mut shadow = Shadow::new(vec![Box::new(Nothing)], board, output, true);
+        assert_eq!(shadow.run(CancellationToken::new()).await.unwrap(), Some(Verdict::Same));
+        assert_eq!(*lines.lock(), ["no differences: 1 node compared"]);
+    }
 }

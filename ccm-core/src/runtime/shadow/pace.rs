@@ -57,6 +57,21 @@ impl<T> Paced<T> {
         self.entries.insert(key.clone(), entry);
     }
 
+    /// Takes the outcome of a comparison that left something out.
+    pub(crate) fn partly(
+        &mut self,
+        key: &Arc<str>,
+        about: T,
+        now: Instant,
+        differences: Vec<Difference>,
+        why: Uncompared,
+    ) {
+        self.compared(key, about, now, differences);
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.uncompared = Some(why);
+        }
+    }
+
     /// Takes that an object could not be compared. What was found before stands.
     pub(crate) fn failed(
         &mut self,

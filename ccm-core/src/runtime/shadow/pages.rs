@@ -14,10 +14,10 @@ use super::{Board, Difference, Summary, Uncompared};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
+struct Page {
     summary: Summary,
-    differences: Vec<&'a Difference>,
-    not_compared: Vec<&'a Uncompared>,
+    differences: Vec<Difference>,
+    not_compared: Vec<Uncompared>,
 }
 
 /// Serves what stands at `/shadow`: as JSON, or as the lines that are printed to a reader that accepts `text/plain`
@@ -27,14 +27,20 @@ pub fn pages(board: Arc<Mutex<Board>>) -> Router {
 }
 
 async fn shadow(State(board): State<Arc<Mutex<Board>>>, headers: HeaderMap) -> Response {
-    let board = board.lock();
+    // What is shown is taken under the lock, and made into an answer after it.
     if wants_text(&headers) {
-        let mut text = board.lines().join("\n");
+        let lines = board.lock().lines();
+        let mut text = lines.join("\n");
         text.push('\n');
         return text.into_response();
     }
-    let (differences, not_compared) = (board.differences().collect(), board.uncompared().collect());
-    Json(Page { summary: board.summary(), differences, not_compared }).into_response()
+    let page = {
+        let board = board.lock();
+        let (differences, not_compared) =
+            (board.differences().cloned().collect(), board.uncompared().cloned().collect());
+        Page { summary: board.summary(), differences, not_compared }
+    };
+    Json(page).into_response()
 }
 
 /// Who takes anything gets JSON.

@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use ccm_core::provider::CloudError;
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::time::Instant;
 
 use super::http::Http;
 use crate::{
@@ -16,10 +15,9 @@ use crate::{
     config::HostPort,
 };
 
-/// How long a provider that starts waits for its cloud, which may be starting too.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between attempts meanwhile.
-const START_PAUSE: Duration = Duration::from_millis(200);
+/// Pauses between attempts of a provider that waits for its cloud, doubling: the cloud may be starting too, or be down.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A mock cloud that another process serves. A connection that fails is [`ErrorKind::Transient`], never an absence.
 ///
@@ -33,26 +31,29 @@ impl RemoteCloud {
         Self(Http::new(address))
     }
 
-    /// Asks the cloud for its region; waits up to ten seconds for one that does not answer yet.
+    /// Asks the cloud for its region; waits for one that does not answer yet.
     ///
     /// # Errors
-    /// The cloud did not answer in time.
+    /// What the cloud answered.
+    ///
+    /// # Cancellation
+    /// Safe: nothing is half-done.
     pub async fn region(&self) -> Result<String, CloudError> {
-        let until = Instant::now() + START_TIMEOUT;
+        let (mut pause, mut told) = (FIRST_PAUSE, None);
         loop {
             let asked: Result<Wire<Info>, _> = self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
             match asked {
                 Ok(info) => return Ok(info?.region),
-                Err(error) if Instant::now() >= until => {
-                    return Err(CloudError::transient(format!(
-                        "no mock cloud answers at endpoint {}",
-                        self.0.address()
-                    ))
-                    .with_source(error));
-                }
                 Err(error) => {
-                    tracing::debug!(endpoint = %self.0.address(), error = %error, "mock cloud does not answer yet");
-                    tokio::time::sleep(START_PAUSE).await;
+                    let (endpoint, now) = (self.0.address(), error.to_string());
+                    if told.as_ref() == Some(&now) {
+                        tracing::debug!(%endpoint, error = %now, "mock cloud does not answer yet");
+                    } else {
+                        tracing::warn!(%endpoint, error = %now, "mock cloud does not answer yet; waiting for it");
+                        told = Some(now);
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }

@@ -59,11 +59,11 @@ impl Settings {
 }
 
 impl MockProvider {
-    /// Makes a provider from its configuration: with a cloud of its own, or for the one at `endpoint`.
+    /// Makes a provider from its configuration: with a cloud of its own, or for the one at `endpoint`. With that and
+    /// without `region` it waits until the cloud answers: nodes are claimed by region.
     ///
     /// # Errors
-    /// An invalid instance in the configuration; with `endpoint` and without `region`, a cloud that does not answer
-    /// within ten seconds.
+    /// An invalid instance in the configuration.
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
             let invalid = |error| CloudError::invalid_input("cloud config").with_source(error);

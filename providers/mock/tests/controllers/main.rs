@@ -28,5 +28,6 @@ mod services_load;
 mod services_nodes;
 mod services_restart;
 mod shadow;
+mod start;
 mod waiting;
 mod world;

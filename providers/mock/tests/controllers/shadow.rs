@@ -53,6 +53,41 @@ async fn compare_with(world: &World, provider: Arc<dyn CloudProvider>, flags: &[
     (verdict, lines)
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_addresses_cannot_be_chosen_is_not_called_the_same() {
+    let world = converged().await;
+    let elsewhere = |node: &mut Value| {
+        node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"] = "192.0.2.77".into();
+    };
+    world.edit("n1", elsewhere);
+    let (verdict, lines) = compare(&world, &[]).await;
+    let why = "addresses cannot be chosen: failed to get node address from cloud provider that matches ip: 192.0.2.77";
+    assert_eq!(lines[0], format!("not compared: Node n1 (cloud-node-controller: {why})"), "{lines:?}");
+    assert_eq!((verdict, lines.len()), (Verdict::Incomplete, 2), "{lines:?}");
+
+    world.kubelets.register(NodeSpec::new("n4").provided_ip([192, 0, 2, 78].into())).await.unwrap();
+    let (_, lines) = compare(&world, &[]).await;
+    let why = "provided node ip for node \"n4\" is not valid: failed to get node address from cloud provider that matches \
+               ip: 192.0.2.78";
+    let wanted = format!("not compared: Node n4 (cloud-node-controller: {why})");
+    assert!(lines.contains(&wanted), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_comparison_ends_where_nodes_join_all_the_time() {
+    let world = converged().await;
+    let joining = async {
+        for n in 10..200 {
+            world.join([format!("n{n}")]).await;
+            tokio::time::sleep(secs(20)).await;
+        }
+    };
+    tokio::select! {
+        (verdict, _) = compare(&world, &[]) => assert_ne!(verdict, Verdict::Incomplete),
+        () = joining => panic!("nodes joined for an hour, and nothing was said"),
+    }
+}
+
 /// One world, one change, one set of lines.
 async fn differs(world: &World, expected: &[&str]) {
     let (verdict, mut lines) = compare(world, &[]).await;

@@ -109,7 +109,7 @@ async fn a_config_map_that_may_not_be_read_ends_the_start(s: &Scenario) -> anyho
     let (status, body) = at.get("/metrics", &Credential::default()).await?;
     anyhow::ensure!(status == 500, "{status}: {body}");
     let (status, body) = at.get("/metrics", &Credential::default().token("e2e-invented-token")).await?;
-    anyhow::ensure!(status == 500, "{status}: {body}");
+    anyhow::ensure!(status == 401, "{status}: {body}");
     anyhow::ensure!(!ccm.log().contains("e2e-invented-token"), "a secret is in the log");
     ccm.terminate().await
 }

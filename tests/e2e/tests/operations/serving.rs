@@ -8,12 +8,14 @@ use anyhow::{Context as _, ensure};
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
+use ccm_mock::{HostPort, bind_admin, serve_admin};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::client::Body;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::run::Case;
 
@@ -25,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         crate::case!("srva", &[Kind::Embedded], a_standby_answers_and_takes_over),
         crate::case!("srvb", &[Kind::Embedded], what_cannot_be_served_ends_the_start),
         crate::case!("srvc", &[Kind::Embedded], a_renewed_certificate_is_served),
+        crate::case!("srvd", &[Kind::Embedded], a_cloud_that_is_down_at_the_start_is_waited_for),
     ]
 }
 
@@ -126,19 +129,67 @@ async fn a_renewed_certificate_is_served(s: &Scenario) -> anyhow::Result<()> {
     first.terminate().await
 }
 
+async fn a_cloud_that_is_down_at_the_start_is_waited_for(s: &Scenario) -> anyhow::Result<()> {
+    s.register(&s.names(1)).await?;
+    // Nobody answers there.
+    let [port, cloud] = [0, 1].map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let (port, cloud) = (port?.local_addr()?.port(), cloud?.local_addr()?);
+    let secure_port = format!("--secure-port={port}");
+    let flags = [&*secure_port, "--bind-address=127.0.0.1", OPEN];
+    let mut ccm = s.start_for(cloud, "a", &flags).await?;
+    answers(&mut ccm, port).await?;
+    ccm.logged("mock cloud does not answer yet", SOON).await?;
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(2) {
+        ensure!(get(port, "/livez").await? == (200, "ok".to_owned()), "it is alive");
+        ensure!(get(port, "/readyz").await?.0 == 500, "it is not ready");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let (_, reason) = get(port, "/readyz/cloud-provider").await?;
+    ensure!(reason.contains("is not built yet"), "{reason}");
+
+    // It can be stopped as ever.
+    ccm.signal(Signal::Term).await?;
+    let stopping = Instant::now();
+    ensure!(ccm.exit(SOON).await?.success(), "{}", ccm.log());
+    ensure!(stopping.elapsed() < Duration::from_secs(5), "it stopped after {:?}", stopping.elapsed());
+
+    let mut ccm = s.start_for(cloud, "b", &flags).await?;
+    answers(&mut ccm, port).await?;
+    ccm.logged("mock cloud does not answer yet", SOON).await?;
+    let listener = bind_admin(&HostPort { host: cloud.ip().to_string(), port: cloud.port() }).await?;
+    let stop = CancellationToken::new();
+    let _ended = stop.clone().drop_guard();
+    let work = async {
+        s.initialized(&s.names(1), SOON).await?;
+        ensure!(get(port, "/readyz").await?.0 == 200, "it is ready");
+        ccm.terminate().await
+    };
+    tokio::select! {
+        ended = serve_admin(s.cloud.clone(), listener, stop) => anyhow::bail!("the cloud ended: {ended:?}"),
+        done = work => done,
+    }
+}
+
 /// Starts a process that serves on a port of its own, and waits until it answers.
 async fn start(s: &Scenario, process: &str, more: &[&str]) -> anyhow::Result<(Ccm, u16)> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let secure_port = format!("--secure-port={port}");
     let flags: Vec<&str> = [&*secure_port, "--bind-address=127.0.0.1"].iter().chain(more).copied().collect();
     let mut ccm = s.start(process, &flags).await?;
+    answers(&mut ccm, port).await?;
+    Ok((ccm, port))
+}
+
+/// Waits until a process answers.
+async fn answers(ccm: &mut Ccm, port: u16) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     while get(port, "/livez").await.is_err() {
         ensure!(ccm.is_running()?, "the process ended:\n{}", ccm.log());
         ensure!(Instant::now() < deadline, "no answer:\n{}", ccm.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok((ccm, port))
+    Ok(())
 }
 
 /// Starts a process that must not start, and returns what it says.

@@ -326,15 +326,33 @@ async fn missing_rights_are_named_and_tried_again() {
     let answers =
         Some((403, failure(403, "Forbidden", "nodes is forbidden: User \"x\" cannot watch resource \"nodes\"")));
     let server = server_with(Behaviour { answers, ..Behaviour::default() }, &["a"]);
-    let options = ReflectorOptions { first_sync: Duration::from_secs(100), ..ReflectorOptions::default() };
+    let first_sync = Duration::from_secs(100);
+    let options = ReflectorOptions { first_sync, count_denials: true, ..ReflectorOptions::default() };
     let error = Run::start(&server, options).task.await.unwrap().unwrap_err();
     let want = "cannot watch nodes: missing RBAC rule for verb \"watch\" on resource \"nodes\" in API group \"\"";
     assert!(error.to_string().contains(want), "{error}");
 
+    // Three times as long as a first list may take, with credentials that are not accepted in between.
     let run = Run::start(&server, ReflectorOptions::default());
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    for code in [403, 401, 403] {
+        server.behave(|b| b.answers = Some((code, failure(code, "Forbidden", "no"))));
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        assert!(!run.task.is_finished(), "no restart grants a right");
+    }
     server.behave(|b| b.answers = None);
     run.until("granted", |r| r.has(&["a"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_after_a_denial_has_all_its_time() {
+    let server = server_with(Behaviour { answers: Some((403, json!({}))), ..Behaviour::default() }, &["a"]);
+    let run = Run::start(&server, ReflectorOptions::default());
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    server.behave(|b| b.answers = Some((503, json!({}))));
+    let started = Instant::now();
+    run.task.await.unwrap().unwrap_err();
+    let took = started.elapsed().as_secs();
+    assert!((240..=360).contains(&took), "{took}");
 }
 
 #[tokio::test(start_paused = true)]

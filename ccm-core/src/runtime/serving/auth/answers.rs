@@ -16,14 +16,25 @@ use tokio::time::Instant;
 /// Key of an answer: a keyed hash of the question, so that no credential stays in memory and nobody can choose it.
 pub(super) type Key = [u8; 32];
 
-/// The API server could not be asked. It says why, without a credential, for the log alone.
+/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unasked(pub(super) Arc<str>);
+pub(super) enum Unasked {
+    /// The API server could not be asked. It says why, without a credential, for the log alone.
+    Failed(Arc<str>),
+    /// Too many questions are pending; it was not asked at all.
+    Busy,
+}
+
+impl Unasked {
+    pub(super) fn failed(why: impl Into<Arc<str>>) -> Self {
+        Self::Failed(why.into())
+    }
+}
 
 type Asked<V> = BoxFuture<'static, Result<V, Unasked>>;
 type Asking<V> = Shared<Asked<V>>;
 
-/// Answers of the API server: each kept for a time, at most so many, and asked for once at a time.
+/// Answers of the API server: each kept for a time, at most so many, and asked for once at a time, at most so many at once.
 ///
 /// # Cancellation
 /// A question is carried by those who wait for its answer; it ends when all of them have gone.
@@ -33,6 +44,8 @@ pub(super) struct Answers<V: Clone> {
 
 struct State<V: Clone> {
     capacity: usize,
+    /// Questions that may be pending.
+    pending: usize,
     kept: HashMap<Key, (Instant, V)>,
     /// The same, by the time they end.
     ends: BTreeSet<(Instant, Key)>,
@@ -42,9 +55,10 @@ struct State<V: Clone> {
 }
 
 impl<V: Clone + Send + Sync + 'static> Answers<V> {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize, pending: usize) -> Self {
         let state = State {
             capacity: capacity.max(1),
+            pending,
             kept: HashMap::new(),
             ends: BTreeSet::new(),
             asking: HashMap::new(),
@@ -54,7 +68,7 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
     }
 
     /// Returns the answer that is kept, or waits for the one that is being asked for, or asks. A failure is told to those
-    /// who wait and is not kept.
+    /// who wait and is not kept. One question too many fails at once.
     pub(super) async fn get<F>(&self, key: Key, ask: impl FnOnce() -> F) -> Result<V, Unasked>
     where
         F: Future<Output = Result<(V, Duration), Unasked>> + Send + 'static,
@@ -66,6 +80,7 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
             }
             match state.asking.get(&key).and_then(|(_, asking)| asking.upgrade()) {
                 Some(asking) => asking,
+                None if state.asking.len() >= state.pending => return Err(Unasked::Busy),
                 None => self.start(&mut state, key, ask()),
             }
         };

@@ -51,7 +51,7 @@ impl Caller {
 /// A request that is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// 400, 401, 403 or 500.
+    /// 400, 401, 403, 429 or 500.
     pub status: StatusCode,
     /// What the caller is told. It names no credential, and for a 401 nothing at all.
     pub reason: String,
@@ -77,7 +77,13 @@ impl Refusal {
         Self { status: StatusCode::FORBIDDEN, reason }
     }
 
-    /// The API server could not be asked.
+    /// Too many callers are being asked about.
+    pub(super) fn busy() -> Self {
+        let reason = "too many callers are being asked about, please try again later".into();
+        Self { status: StatusCode::TOO_MANY_REQUESTS, reason }
+    }
+
+    /// The API server could not be asked what the caller may do.
     pub(super) fn unasked(path: &str) -> Self {
         let reason = format!("Internal Server Error: {path:?}: the API server could not be asked about the caller");
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: harmless(&reason) }
@@ -98,6 +104,9 @@ impl Refusal {
             (HeaderName::from_static("x-content-type-options"), "nosniff"),
         ] {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

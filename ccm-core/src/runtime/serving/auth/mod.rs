@@ -3,7 +3,7 @@
 //!
 //! A caller is recognised by the first of these that knows them: a front proxy's headers, a client certificate, a bearer
 //! token (TokenReview); without any credential they are `system:anonymous`. A credential that nobody accepts is a 401, never
-//! an anonymous caller. What they may do is decided by the group `system:masters`, by
+//! an anonymous caller, and so is one about which the API server cannot be asked, as upstream. What they may do is decided by the group `system:masters`, by
 //! `--authorization-always-allow-paths`, and by a SubjectAccessReview, in this order; a 403 otherwise, and a 500 if the API
 //! server cannot be asked. The server's door lets everybody to always-allowed paths before it comes to this, so that a probe
 //! does not depend on an API server: there, unlike upstream, a bad credential does no harm.
@@ -19,11 +19,12 @@
 //! - *A stolen cache.* Tokens are kept nowhere: answers are kept under a keyed hash whose key ends with the process.
 //! - *A revoked token or right.* Works until its answer's TTL is over, as upstream (10 s by default).
 //! - *Tokens in logs.* No text of ours has a token; what the API server says is freed of it.
-//! - *A flood.* One question in flight for each token and each request, at most 4096 answers kept, 200 questions a second
-//!   (400 at once), 10 s for each. A flood of different tokens can use up that rate and have others' new questions wait:
-//!   always-allowed paths, `system:masters` and kept answers do not.
+//! - *A flood.* One question in flight for each token and each request, at most 500 of each kind at once (429 for more), at
+//!   most 4096 answers kept, 200 questions a second (400 at once), 10 s for each. A flood of different tokens can use that
+//!   up and have others' new questions refused: always-allowed paths, `system:masters` by certificate and kept answers do
+//!   not suffer, nor does the look-up of CAs, which has a rate of its own.
 //! - *A path with two meanings.* Paths are compared undecoded, as they are routed; `%`, `.` and `..` never match a prefix.
-//! - *The API server is away.* Nobody new is let in: 500. Health checks are always allowed and need no review.
+//! - *The API server is away.* Nobody new is let in: 401 with a token, 500 without. Health checks are always allowed and need no review.
 
 mod answers;
 mod bearer;
@@ -46,14 +47,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::paths::AllowedPaths;
-pub use self::{
-    caller::{Caller, Refusal},
-    clients::AuthClients,
-};
 use self::{
+    answers::Unasked,
     metrics::AuthMetrics,
     reviews::{AccessReviews, Asker, Decision, TokenReviews},
     trust::{CONFIG_MAP, Trust},
+};
+pub use self::{
+    caller::{Caller, Refusal},
+    clients::AuthClients,
 };
 use crate::{
     config::{AuthenticationConfig, AuthorizationConfig, client::ClientConfigError},
@@ -133,7 +135,7 @@ enum Rejected {
     /// It is wrong.
     Wrong(String),
     /// Nobody can tell.
-    Unasked(String),
+    Unasked(Unasked),
 }
 
 impl Auth {
@@ -163,6 +165,8 @@ impl Auth {
     ) -> Result<Self, AuthError> {
         let metrics = AuthMetrics::register(registry)?;
         let asker = |client: Option<kube::Client>| client.map(|c| Asker::new(c, &clients.user_agent)).transpose();
+        // One for the CAs alone: a flood of tokens must not keep one believed that was withdrawn.
+        let look_up = asker(clients.authentication.clone())?;
         let (ask_who, ask_what) = (asker(clients.authentication)?, asker(clients.authorization)?);
         warn_of_missing(ask_who.as_ref(), ask_what.as_ref(), authentication);
         let mut problems = Vec::new();
@@ -171,7 +175,7 @@ impl Auth {
             problems.push(AuthError::Flag { flag: "authorization-always-allow-paths", value: entry, reason });
             AllowedPaths::default()
         });
-        let trust = Trust::new(authentication, ask_who.clone());
+        let trust = Trust::new(authentication, look_up);
         for problem in trust.refresh().await {
             if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. }) {
                 tracing::warn!(error = %chain(&problem), "going on without the cluster's client CAs");
@@ -205,8 +209,8 @@ impl Auth {
     /// nothing else checked.
     ///
     /// # Errors
-    /// 401 for credentials that are not accepted, 403 for what the caller may not do, 500 if the API server had to be asked
-    /// and could not be.
+    /// 401 for credentials that are not accepted, also because the API server could not be asked about them; 403 for what
+    /// the caller may not do; 500 if it could not be asked about that; 429 if too much is being asked.
     ///
     /// # Cancellation
     /// Safe: nothing is half-done.
@@ -223,9 +227,11 @@ impl Auth {
                 self.tell("a caller's credentials are not accepted", &why);
                 Refusal::unauthorized()
             }
-            Rejected::Unasked(why) => {
+            Rejected::Unasked(Unasked::Busy) => self.busy(),
+            // As upstream's filter (apiserver, endpoints/filters/authentication.go): whoever is not recognised is a 401.
+            Rejected::Unasked(Unasked::Failed(why)) => {
                 self.tell("the API server cannot be asked who a caller is", &why);
-                Refusal::unasked(path)
+                Refusal::unauthorized()
             }
         })?;
         self.authorize(&caller, &parts.method.as_str().to_ascii_lowercase(), path).await?;
@@ -283,7 +289,7 @@ impl Auth {
         match tokens.caller(token).await {
             Ok(Some(caller)) => Ok(Some(caller)),
             Ok(None) => Err(Rejected::Wrong("the API server does not know the bearer token".into())),
-            Err(unasked) => Err(Rejected::Unasked(unasked.0.to_string())),
+            Err(unasked) => Err(Rejected::Unasked(unasked)),
         }
     }
 
@@ -294,7 +300,8 @@ impl Auth {
             Ok(Decision::Allowed) => ("allowed", Ok(())),
             Ok(Decision::Denied(why)) => ("denied", Err(Refusal::forbidden(caller, verb, path, &why))),
             Ok(Decision::NoOpinion(why)) => ("no-opinion", Err(Refusal::forbidden(caller, verb, path, &why))),
-            Err(why) => {
+            Err(Unasked::Busy) => ("error", Err(self.busy())),
+            Err(Unasked::Failed(why)) => {
                 self.tell("the API server cannot be asked what a caller may do", &why);
                 ("error", Err(Refusal::unasked(path)))
             }
@@ -303,14 +310,19 @@ impl Auth {
         outcome
     }
 
-    async fn decide(&self, caller: &Caller, verb: &str, path: &str) -> Result<Decision, String> {
+    async fn decide(&self, caller: &Caller, verb: &str, path: &str) -> Result<Decision, Unasked> {
         if caller.groups.iter().any(|group| group == MASTERS) || self.0.allowed.contains(path) {
             return Ok(Decision::Allowed);
         }
         match &self.0.rights {
-            Some(rights) => rights.decide(caller, verb, path).await.map_err(|unasked| unasked.0.to_string()),
+            Some(rights) => rights.decide(caller, verb, path).await,
             None => Ok(Decision::NoOpinion(String::new())),
         }
+    }
+
+    fn busy(&self) -> Refusal {
+        self.tell("too many callers are being asked about", "more are refused until the API server has answered");
+        Refusal::busy()
     }
 
     /// Logs a refusal, but no flood of them.

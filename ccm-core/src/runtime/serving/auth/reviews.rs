@@ -33,7 +33,11 @@ const BURST: u32 = 400;
 /// Answers kept of each kind. At the rate above, TTLs of 10 s fill no more than 2,400.
 const CAPACITY: usize = 4096;
 
-/// Asks the API server about callers. A standby asks too: nothing is stored by it, so it needs no leadership.
+/// Questions of each kind that may wait for their answer. At the rate above the last of them waits for two seconds and a
+/// half; more would wait in vain, and have everybody wait.
+pub(super) const PENDING: usize = 500;
+
+/// Asks the API server about callers, at a rate of its own. A standby asks too: nothing is stored by it, so it needs no leadership.
 #[derive(Clone, Debug)]
 pub(super) struct Asker(ApiClient);
 
@@ -97,7 +101,7 @@ pub(super) struct TokenReviews {
 
 impl TokenReviews {
     pub(super) fn new(asker: Asker, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
-        Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: Answers::new(CAPACITY) })
+        Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: Answers::new(CAPACITY, PENDING) })
     }
 
     /// Returns whom the token stands for, if the API server knows it.
@@ -129,12 +133,12 @@ struct TokenStatus {
 async fn review_token(asker: &Asker, metrics: &ReviewMetrics, token: &str) -> Result<Option<Caller>, Unasked> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     // The server's message must not bring back what was sent.
-    let failed = |error: ApiError| Unasked(chain(&error).replace(token, "<token>").into());
+    let failed = |error: ApiError| Unasked::failed(chain(&error).replace(token, "<token>"));
     let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review).map_err(failed)?;
     let answer = asker.ask(&request, Some(metrics)).await.map_err(failed)?;
     // The body holds the token, so the parser's words are not repeated.
     let review: TokenReview =
-        answer.json().map_err(|_| Unasked("the answer to a TokenReview cannot be read".into()))?;
+        answer.json().map_err(|_| Unasked::failed("the answer to a TokenReview cannot be read"))?;
     let known = review.status.authenticated && !review.status.user.name.is_empty();
     Ok(known.then_some(review.status.user))
 }
@@ -182,7 +186,7 @@ impl AccessReviews {
         authorized_ttl: Duration,
         unauthorized_ttl: Duration,
     ) -> Result<Self, AuthError> {
-        let (hash, answers) = (hash_key()?, Answers::new(CAPACITY));
+        let (hash, answers) = (hash_key()?, Answers::new(CAPACITY, PENDING));
         Ok(Self { asker, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
     }
 
@@ -209,7 +213,7 @@ impl AccessReviews {
 
 async fn review_access(asker: &Asker, metrics: &ReviewMetrics, spec: &serde_json::Value) -> Result<Decision, Unasked> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    let failed = |error: ApiError| Unasked(chain(&error).into());
+    let failed = |error: ApiError| Unasked::failed(chain(&error));
     let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).map_err(failed)?;
     let answer = asker.ask(&request, Some(metrics)).await.map_err(failed)?;
     let AccessStatus { allowed, denied, reason } = answer.json::<AccessReview>().map_err(failed)?.status;

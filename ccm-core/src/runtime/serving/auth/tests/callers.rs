@@ -97,7 +97,7 @@ async fn a_token_whose_user_has_no_name_is_refused() {
         (r#"{"authenticated": true}"#, 401),
         (r#"{"authenticated": false, "user": {"username": "jane"}}"#, 401),
         (r#"{"user": {"username": "jane"}}"#, 401),
-        (r#"{"authenticated": "true", "user": {"username": "jane"}}"#, 500),
+        (r#"{"authenticated": "true", "user": {"username": "jane"}}"#, 401),
         (r#"{"authenticated": true, "user": {"username": "jane"}}"#, 200),
     ] {
         world.answer_with(&format!(r#"{{"status": {status}}}"#));

@@ -1,0 +1,146 @@
+//! The start of the cloud provider, which waits for a cloud that is down.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+
+use super::{Manager, ManagerError, telemetry::Telemetry};
+use crate::{
+    provider::{CloudError, ErrorKind, ProviderContext},
+    runtime::{
+        health::{Health, Kind},
+        queue::Backoff,
+    },
+};
+
+/// Name of the check that fails until the provider has been built and started.
+pub const CLOUD_PROVIDER_CHECK: &str = "cloud-provider";
+
+/// Pauses between attempts: short enough that a leader works soon after its cloud is back.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
+
+impl Manager {
+    /// Starts the provider. Until that succeeds the process is not ready, for that and no other reason.
+    pub(super) async fn start_provider(
+        &self,
+        context: &ProviderContext,
+        metrics: &Telemetry,
+    ) -> Result<(), ManagerError> {
+        let start = || self.provider.start(context.clone());
+        if self.config.shadow.once {
+            // Whoever wants one comparison waits for its end.
+            return start().await.map_err(ManagerError::Provider);
+        }
+        until_started(start, &self.health, || metrics.filled()).await.map_err(ManagerError::Provider)
+    }
+}
+
+/// Tries until it works or fails for good. `begun` is called when the check is there.
+///
+/// A restart would bring back no cloud, only lose the lease and the caches, so what may pass is waited for.
+async fn until_started<F: Future<Output = Result<(), CloudError>>>(
+    mut start: impl FnMut() -> F,
+    health: &Health,
+    begun: impl FnOnce(),
+) -> Result<(), CloudError> {
+    let state = Arc::new(Mutex::new("has not started yet".to_owned()));
+    let shown = state.clone();
+    let _check = health.add(Kind::Ready, CLOUD_PROVIDER_CHECK, move || Err(shown.lock().clone()));
+    begun();
+    let mut failures = 0;
+    loop {
+        let error = match start().await {
+            Ok(()) if failures > 0 => {
+                tracing::info!(failures, "cloud provider has started");
+                return Ok(());
+            }
+            Ok(()) => return Ok(()),
+            Err(error) if !may_pass(error.kind()) => return Err(error),
+            Err(error) => error,
+        };
+        failures += 1;
+        let wait = BACKOFF.delay(failures).max(error.retry_after().unwrap_or_default());
+        let now = format!("could not start: {}", error.chain());
+        let is_news = std::mem::replace(&mut *state.lock(), now.clone()) != now;
+        if is_news {
+            tracing::warn!(error = error.chain(), ?wait, "cloud provider could not start; trying again");
+        } else {
+            tracing::debug!(error = error.chain(), ?wait, "cloud provider could not start; trying again");
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Tells whether waiting may help. A cancellation of the whole process is not waited for: it drops the attempt.
+fn may_pass(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Canceled | ErrorKind::Conflict => true,
+        ErrorKind::NotFound
+        | ErrorKind::NotImplemented
+        | ErrorKind::ImplementedElsewhere
+        | ErrorKind::QuotaExceeded
+        | ErrorKind::InvalidInput
+        | ErrorKind::Denied
+        | ErrorKind::NotLeader => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn reasons(health: &Health) -> Vec<String> {
+        health.checks().iter().filter_map(|check| check.run().err()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cloud_that_is_down_is_waited_for_and_shown() {
+        let (health, begin) = (Health::default(), Instant::now());
+        let attempts = Mutex::new(Vec::new());
+        let start = || {
+            attempts.lock().push(begin.elapsed().as_secs());
+            let down = begin.elapsed() < Duration::from_secs(300);
+            let kinds = [ErrorKind::Transient, ErrorKind::Throttled, ErrorKind::Canceled];
+            let kind = kinds[attempts.lock().len() % 3];
+            async move { if down { Err(CloudError::new(kind, "the cloud is down")) } else { Ok(()) } }
+        };
+        let look = async {
+            tokio::time::sleep(Duration::from_secs(200)).await;
+            assert_eq!(reasons(&health), ["could not start: the cloud is down"]);
+            assert_eq!(health.checks()[0].kind(), Kind::Ready, "it is alive");
+        };
+        let (started, ()) = tokio::join!(until_started(start, &health, || ()), look);
+        started.unwrap();
+        let attempts = attempts.into_inner();
+        // Each pause is up to a tenth longer.
+        for (attempt, want) in attempts.iter().zip([0, 1, 3, 7, 15, 31, 61]) {
+            assert!((want..=want + want / 10).contains(attempt), "{attempts:?}");
+        }
+        assert!((300..=333).contains(attempts.last().unwrap()), "{attempts:?}");
+        assert!(health.checks().is_empty(), "what has started is no matter of readiness any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_cloud_wants_is_waited_for() {
+        let (health, begin) = (Health::default(), Instant::now());
+        let start = || async move {
+            let busy = CloudError::new(ErrorKind::Throttled, "busy").with_retry_after(Duration::from_secs(90));
+            if begin.elapsed().is_zero() { Err(busy) } else { Ok(()) }
+        };
+        until_started(start, &health, || ()).await.unwrap();
+        assert_eq!(begin.elapsed().as_secs(), 90);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_will_not_pass_ends_it() {
+        for kind in [ErrorKind::InvalidInput, ErrorKind::Denied, ErrorKind::QuotaExceeded, ErrorKind::NotLeader] {
+            let health = Health::default();
+            let start = || async move { Err(CloudError::new(kind, "no")) };
+            let ended = tokio::time::timeout(Duration::from_secs(3600), until_started(start, &health, || ()));
+            assert_eq!(ended.await.expect("it ends").unwrap_err().kind(), kind);
+            assert!(health.checks().is_empty());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A cloud that is down when leadership is won.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use ccm_core::{
+    provider::{CloudError, CloudProvider, Instances, ProviderContext},
+    runtime::{health::Kind, manager::Exit},
+};
+use ccm_mock::MockProvider;
+use tokio::time::Instant;
+
+use crate::world::{Ccm, World, is_initialized, secs};
+
+/// A provider that asks its cloud for something when it starts.
+struct Asking {
+    inner: MockProvider,
+    back: Instant,
+    attempts: AtomicUsize,
+}
+
+#[async_trait]
+impl CloudProvider for Asking {
+    fn name(&self) -> &'static str {
+        "mock"
+    }
+
+    async fn start(&self, _: ProviderContext) -> Result<(), CloudError> {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        if Instant::now() < self.back {
+            return Err(CloudError::transient("ask for the network"));
+        }
+        Ok(())
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        self.inner.instances()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_is_down_when_leadership_is_won_is_waited_for() {
+    let world = World::provisioned();
+    world.join(["n1"]).await;
+    let back = Instant::now() + secs(600);
+    let provider = Arc::new(Asking { inner: world.provider(), back, attempts: AtomicUsize::new(0) });
+    let ccm = world.start_with(provider.clone(), &["--leader-elect=true"]);
+    tokio::time::sleep(secs(500)).await;
+    let failing = |ccm: &Ccm| {
+        let failing = ccm.health.checks().into_iter().filter_map(|check| Some((check.kind(), check.run().err()?)));
+        failing.collect::<Vec<_>>()
+    };
+    assert_eq!(failing(&ccm), [(Kind::Ready, "could not start: ask for the network".to_owned())]);
+    assert!(world.node_writes().is_empty());
+    world.until("initialised", secs(140), || is_initialized(&world.node("n1"))).await;
+    assert_eq!(failing(&ccm), vec![]);
+    assert!(provider.attempts.load(Ordering::Relaxed) < 30);
+    assert_eq!(ccm.stop().await, Exit::Stopped);
+}
