@@ -331,7 +331,7 @@ impl Manager {
         self.provider.start(context.clone()).await.map_err(ManagerError::Provider)?;
         controllers.extend(self.provider_controllers(&context, gates));
         metrics.leads();
-        let (migrated, main) = self.paced(controllers, metrics);
+        let (migrated, main) = self.paced(controllers, metrics, tasks.stop());
         for Task { name, run } in main {
             tasks.spawn(name, run);
         }
@@ -351,12 +351,17 @@ impl Manager {
 
     /// Has each controller begin after those before it, as `--controller-start-interval` says, and counted from then on.
     /// Returns those under the migration lock, then the others.
-    fn paced(&self, controllers: Vec<(Lock, Task)>, metrics: &Telemetry) -> (Vec<Task>, Vec<Task>) {
+    fn paced(
+        &self,
+        controllers: Vec<(Lock, Task)>,
+        metrics: &Telemetry,
+        stop: &CancellationToken,
+    ) -> (Vec<Task>, Vec<Task>) {
         let interval = self.config.generic.controller_start_interval;
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let metrics = metrics.clone();
+            let (metrics, stop) = (metrics.clone(), stop.clone());
             let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
@@ -364,8 +369,8 @@ impl Manager {
                 delay += interval.mul_f64(1.0 + rand::random::<f64>());
             }
             let run = async move {
-                if !wait.is_zero() {
-                    tokio::time::sleep(wait).await;
+                if !wait.is_zero() && stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                    return Ok(());
                 }
                 metrics.runs(name);
                 run.await

@@ -6,6 +6,7 @@ use ccm_core::runtime::manager::Exit;
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::world::{AGENT, World, addresses, is_initialized, secs};
 
@@ -119,4 +120,16 @@ async fn what_was_begun_is_ended_and_told_before_the_lease_is_released() {
     let last = |resource: &str| log.iter().rfind(|e| e.request.resource == resource).map(|e| e.number);
     assert!(last("leases") > last("nodes"));
     assert_eq!(log.last().map(|e| e.request.resource.as_str()), Some("events"), "that it stopped leading");
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_that_wait_for_their_start_do_not_hold_up_the_end() {
+    let world = World::provisioned();
+    let ccm = world.start(&["--leader-elect=true", "--controller-start-interval=1h"]);
+    world.join(["a"]).await;
+    world.until_initialized(&["a"], secs(60)).await;
+    tokio::time::sleep(secs(5)).await;
+    let begin = Instant::now();
+    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
 }
