@@ -60,8 +60,8 @@ pub const API_SERVER_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks, and the time one may take.
 const API_SERVER_PAUSE: Duration = Duration::from_secs(1);
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long running operations may take to end before the lease is released: with the standby's look each second, fail-over
-/// stays within 3 s.
+/// How long changes that were requested may take to be answered before they are given up: with the standby's look each
+/// second, fail-over stays within 3 s. When one was given up the lease is not released.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Client name of both node controllers, hence their ServiceAccount and user agent, as upstream.
 const NODE_CLIENT: &str = "node-controller";
@@ -95,7 +95,7 @@ pub struct Manager {
 /// How a manager ended without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Asked to stop; the lease, if any, was released.
+    /// Asked to stop; the lease, if any, was released, or is left to run out.
     Stopped,
     /// Leadership was lost; the process ends with exit code 1.
     LeadershipLost(String),

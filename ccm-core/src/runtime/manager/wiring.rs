@@ -236,7 +236,7 @@ impl<'a> Wiring<'a> {
         let connection = self.connection(client, lock).unwrap_or_else(|| (self.manager.clients)("events"));
         // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            self.telemetry.client(self.manager, connection, gate, &CancellationToken::new()),
+            self.telemetry.client(self.manager, connection, &gate.uncounted(), &CancellationToken::new()),
             component,
             gate.clone(),
             self.telemetry.events.clone(),
