@@ -5,17 +5,17 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Config, duration};
+use super::{Config, ControllerInfo, duration, leader_migration::LeaderMigration};
 
 const GROUP: &str = "cloudcontrollermanager.config.k8s.io";
 
 impl Config {
     /// Returns the content of `/configz`. There are no secrets in it: files are named, not shown.
-    pub(crate) fn configz(&self) -> Value {
+    pub(crate) fn configz(&self, known: &[ControllerInfo]) -> Value {
         json!({GROUP: {
             "kind": "CloudControllerManagerConfiguration",
             "apiVersion": format!("{GROUP}/v1alpha1"),
-            "Generic": self.generic_part(),
+            "Generic": self.generic_part(known),
             "KubeCloudShared": self.shared_part(),
             "NodeController": {
                 "ConcurrentNodeSyncs": self.node.concurrent_syncs,
@@ -31,7 +31,7 @@ impl Config {
         }})
     }
 
-    fn generic_part(&self) -> Value {
+    fn generic_part(&self, known: &[ControllerInfo]) -> Value {
         let (election, client) = (&self.leader_election, &self.kube_client);
         json!({
             // Both belong to a port without TLS that is long gone; upstream still shows them.
@@ -61,7 +61,7 @@ impl Config {
                 "enableContentionProfiling": self.debugging.contention_profiling,
             },
             "LeaderMigrationEnabled": self.leader_migration.enabled,
-            "LeaderMigration": {"leaderName": "", "resourceLock": "", "controllerLeaders": null},
+            "LeaderMigration": LeaderMigration::configz(self, known),
         })
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn configz(args: &[&str]) -> serde_json::Value {
         let product = Product::new("ccm-test", "v1.0.0", &["mock"]);
         match parse(&product, args).unwrap() {
-            Invocation::Run(config) => config.configz(),
+            Invocation::Run(config) => config.configz(&product.controllers),
             other => panic!("{other:?}"),
         }
     }
@@ -142,5 +142,38 @@ mod tests {
         assert_eq!(part["Generic"]["LeaderElection"]["leaderElect"], json!(false));
         assert_eq!(part["KubeCloudShared"]["ClusterCIDR"], "10.0.0.0/8,fd00::/64");
         assert_eq!(part["NodeLifecycleController"]["NodeMonitorPeriod"], "1m30s");
+    }
+
+    #[test]
+    fn it_shows_a_migration() {
+        let shown = |flags: &[&str]| {
+            let ours = configz(&[&["--cloud-provider=mock"], flags].concat());
+            let generic = &ours["cloudcontrollermanager.config.k8s.io"]["Generic"];
+            (generic["LeaderMigrationEnabled"].clone(), generic["LeaderMigration"].clone())
+        };
+        let list = ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
+        let built_in = json!({
+            "leaderName": "cloud-provider-extraction-migration",
+            "resourceLock": "leases",
+            "controllerLeaders": list.map(|name| json!({"name": name, "component": "*"})),
+        });
+        assert_eq!(shown(&["--enable-leader-migration"]), (json!(true), built_in.clone()));
+        assert_eq!(shown(&["--enable-leader-migration", "--leader-elect=false"]), (json!(true), built_in));
+        let file = std::env::temp_dir().join(format!("ccm-configz-{}.yaml", std::process::id()));
+        let flag = format!("--leader-migration-config={}", file.display());
+        let header =
+            "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: moving\n";
+        std::fs::write(
+            &file,
+            format!("{header}controllerLeaders: [{{name: route, component: kube-controller-manager}}]"),
+        )
+        .unwrap();
+        let leaders = json!([{"name": "route", "component": "kube-controller-manager"}]);
+        let wanted = json!({"leaderName": "moving", "resourceLock": "leases", "controllerLeaders": leaders});
+        assert_eq!(shown(&["--enable-leader-migration", &flag]), (json!(true), wanted));
+        // Go does not read it either.
+        let empty = json!({"leaderName": "", "resourceLock": "", "controllerLeaders": null});
+        assert_eq!(shown(&[&flag]), (json!(false), empty));
+        std::fs::remove_file(&file).unwrap();
     }
 }

@@ -11,12 +11,15 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{Config, ControllerInfo, controllers};
 use crate::k8s::well_known as wk;
 
 const GROUP: &str = "controllermanager.config.k8s.io";
 const KIND: &str = "LeaderMigrationConfiguration";
+/// The only resource that a lock can be.
+const LOCK: &str = "leases";
 /// Component that stands for every controller manager.
 const ANY: &str = "*";
 /// Name of the built-in list's Lease, and the controllers in it: those that were in kube-controller-manager.
@@ -81,7 +84,12 @@ impl LeaderMigration {
     /// # Errors
     /// Names the file, and each field that is wrong.
     pub fn load(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, LeaderMigrationError> {
-        if !config.leader_migration.enabled || !config.leader_election.enabled {
+        if config.leader_election.enabled { Self::read(config, known) } else { Ok(None) }
+    }
+
+    /// Reads what the flags of the migration say, whatever they say about leader election.
+    fn read(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, LeaderMigrationError> {
+        if !config.leader_migration.enabled {
             return Ok(None);
         }
         let Some(file) = &config.leader_migration.config_file else { return Ok(Some(Self::default())) };
@@ -104,6 +112,21 @@ impl LeaderMigration {
             Err(error) => return Err(vec![words(&error)]),
         };
         file.check(known)
+    }
+
+    /// Returns what `/configz` shows, as of version `v1alpha1`. All is empty without migration; also when the file cannot be
+    /// used, for then the process does not get to work.
+    pub(super) fn configz(config: &Config, known: &[ControllerInfo]) -> Value {
+        let Ok(Some(migration)) = Self::read(config, known) else {
+            return json!({"leaderName": "", "resourceLock": "", "controllerLeaders": null});
+        };
+        let leader = |leader: &Leader| json!({"name": leader.name, "component": leader.component});
+        let leaders: Vec<_> = migration.leaders.iter().map(leader).collect();
+        json!({
+            "leaderName": migration.leader_name,
+            "resourceLock": LOCK,
+            "controllerLeaders": if leaders.is_empty() { Value::Null } else { leaders.into() },
+        })
     }
 
     /// Returns the lock under which the cloud-controller-manager runs a controller, given its canonical name.
@@ -172,7 +195,7 @@ impl File {
         match (&self.resource_lock, version) {
             (Some(_), Some("v1")) => problems.push("resourceLock: there is no such field in v1".to_owned()),
             (None, _) => {}
-            (Some(lock), _) if lock == "leases" => {}
+            (Some(lock), _) if lock == LOCK => {}
             (Some(lock), _) => problems.push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is")),
         }
         let entries = self.controller_leaders.unwrap_or_default();

@@ -271,7 +271,7 @@ async fn call(
         return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances")); queries.len()];
     };
     let started = Instant::now();
-    let op = op.clone().with_deadline(started + CALL_TIMEOUT);
+    let op = op.clone().for_call(started + CALL_TIMEOUT);
     let outcome = op.run(instances.describe(&op, queries)).instrument(call_span("describe_instances")).await;
     let outcome =
         outcome.map_err(|error| op.uncanceled(error, || format!("no answer about {} instances", queries.len())));

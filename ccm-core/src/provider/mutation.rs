@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{CloudError, ErrorKind, Op};
+use super::{CloudError, ErrorKind, Op, op::Mutating};
 use crate::telemetry::metrics;
 
 /// A change that a provider requests of its cloud.
@@ -65,7 +65,9 @@ impl Op {
     /// What `call` returns, and what `may_write` and `run` do.
     ///
     /// # Cancellation
-    /// A request that is dropped is recorded with outcome `canceled`: the cloud may have carried it out.
+    /// A request that has begun is not given up when the operation is cancelled: what it makes may show only after a while,
+    /// and whoever leads next would make it again. It has as long as the process takes to stop. A request that is dropped is
+    /// recorded with outcome `canceled`: the cloud may have carried it out, so that the Lease is not released but runs out.
     pub async fn mutate<T>(
         &self,
         mutation: Mutation,
@@ -115,8 +117,8 @@ impl Op {
     }
 
     fn begin<'a>(&'a self, mutations: &'a [Mutation]) -> Result<Begun<'a>, CloudError> {
-        match self.may_write() {
-            Ok(()) => Ok(Begun { op: self, mutations, started: Instant::now(), ended: false }),
+        match self.begin_write() {
+            Ok(writing) => Ok(Begun { op: self, mutations, started: Instant::now(), writing: Some(writing) }),
             Err(error) => {
                 for mutation in mutations {
                     if let Some(metrics) = self.mutations() {
@@ -143,14 +145,20 @@ struct Begun<'a> {
     op: &'a Op,
     mutations: &'a [Mutation],
     started: Instant,
-    ended: bool,
+    /// Until it ends.
+    writing: Option<Mutating>,
 }
 
 impl Begun<'_> {
     fn end<'e>(mut self, request_id: Option<&str>, errors: impl Iterator<Item = Option<&'e CloudError>>) {
-        self.ended = true;
+        let mut answered = true;
         for (mutation, error) in self.mutations.iter().zip(errors) {
+            answered &= error.is_none_or(|error| error.kind() != ErrorKind::Canceled);
             self.record(mutation, request_id, metrics::outcome(error));
+        }
+        match self.writing.take() {
+            Some(writing) if answered => writing.answered(),
+            given_up => drop(given_up),
         }
     }
 
@@ -172,7 +180,7 @@ impl Begun<'_> {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        if !self.ended {
+        if self.writing.is_some() {
             for mutation in self.mutations {
                 self.record(mutation, None, ErrorKind::Canceled.as_str());
             }

@@ -138,14 +138,84 @@ async fn a_mutation_that_is_given_up_is_recorded_once_all_the_same() {
     let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(3));
     let result: Result<(), _> = op.mutate(Mutation::new("create", "a"), std::future::pending()).await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
-    // As a controller drops a call of a provider.
-    let outer = bench.op.run(bench.op.mutate::<()>(Mutation::new("delete", "b"), std::future::pending()));
-    let (result, ()) = tokio::join!(outer, async { bench.cancel.cancel() });
-    assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+    // As a process that stops drops a task.
+    let call = bench.op.run(bench.op.mutate::<()>(Mutation::new("delete", "b"), std::future::pending()));
+    assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
     let records = bench.records();
     let seen: Vec<_> = records.iter().map(|record| (&record["operation"], &record["outcome"])).collect();
     assert_eq!(seen, [(&"create".into(), &"canceled".into()), (&"delete".into(), &"canceled".into())]);
     assert_eq!(bench.counts(), [made("create", "canceled", 1.0), made("delete", "canceled", 1.0)]);
+}
+
+/// An operation under a gate that is open, and the gate.
+fn leading() -> (Bench, WriteGate, crate::runtime::gate::GateKeeper) {
+    let (gate, keeper) = WriteGate::closed();
+    keeper.open_until(Instant::now() + Duration::from_secs(3600));
+    (Bench::new(gate.clone()), gate, keeper)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_lets_a_mutation_end_and_nothing_else() {
+    let (bench, gate, _keeper) = leading();
+    let limit = Duration::from_secs(15);
+    let begin = Instant::now();
+    let slow = |op: Op, name: &'static str| async move {
+        let call = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            Ok(Reply::new(name))
+        };
+        op.mutate(Mutation::new("create", name), call).await
+    };
+    // As a controller has a provider called: a change, then another that comes too late, then what only asks.
+    let calls = [bench.op.clone(), bench.op.clone().for_call(begin + Duration::from_secs(60))].map(|op| async move {
+        let call = async {
+            let first = slow(op.clone(), "a").await;
+            let second = slow(op.clone(), "b").await;
+            Ok((first, second, op.run(async { Ok(()) }).await))
+        };
+        op.run(call).await
+    });
+    let reading = bench.op.clone().for_call(begin + Duration::from_secs(60));
+    let read = async {
+        let result: Result<(), _> = reading.run(std::future::pending()).await;
+        (result.map_err(|error| error.kind()), begin.elapsed())
+    };
+    let cancel = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bench.cancel.cancel();
+        assert!(gate.is_unanswered(limit));
+    };
+    let (changes, read, ()) = tokio::join!(futures::future::join_all(calls), read, cancel);
+    assert_eq!(read, (Err(ErrorKind::Canceled), Duration::from_secs(1)));
+    for change in changes {
+        let (first, second, read) = change.unwrap();
+        let kinds = (second.unwrap_err().kind(), read.unwrap_err().kind());
+        assert_eq!((first.unwrap(), kinds), ("a", (ErrorKind::Canceled, ErrorKind::Canceled)));
+    }
+    assert_eq!(begin.elapsed(), Duration::from_secs(2));
+    assert!(!gate.is_unanswered(limit));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_knows_of_mutations_that_were_given_up() {
+    let limit = Duration::from_secs(15);
+    for batch in [false, true] {
+        let (bench, gate, _keeper) = leading();
+        let refused: Result<(), _> = bench
+            .op
+            .mutate(Mutation::new("create", "a"), async { Err(CloudError::new(ErrorKind::QuotaExceeded, "no")) })
+            .await;
+        assert!(refused.is_err() && !gate.is_unanswered(limit), "an error is an answer");
+        let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(1));
+        if batch {
+            drop(op.mutate_batch::<()>(vec![Mutation::new("create", "a")], std::future::pending()).await);
+        } else {
+            drop(op.mutate::<()>(Mutation::new("create", "a"), std::future::pending()).await);
+        }
+        assert!(gate.is_unanswered(limit), "its deadline is none");
+        tokio::time::advance(limit).await;
+        assert!(!gate.is_unanswered(limit));
+    }
 }
 
 #[tokio::test(start_paused = true)]

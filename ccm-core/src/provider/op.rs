@@ -1,10 +1,13 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{CloudError, ErrorKind};
-use crate::{runtime::gate::WriteGate, telemetry::metrics::MutationMetrics};
+use crate::{
+    runtime::gate::{WriteGate, Writing},
+    telemetry::metrics::MutationMetrics,
+};
 
 /// One operation that the framework asks of a provider: its identity, its limits, and the right to write.
 ///
@@ -19,6 +22,8 @@ pub struct Op {
     events: Arc<dyn ObjectEvents>,
     reason: &'static str,
     mutations: Option<MutationMetrics>,
+    /// Changes that this call has requested and that have no answer yet.
+    open: watch::Sender<usize>,
 }
 
 impl Op {
@@ -33,6 +38,7 @@ impl Op {
             events: Arc::new(NoEvents),
             reason: "",
             mutations: None,
+            open: watch::Sender::new(0),
         }
     }
 
@@ -55,6 +61,13 @@ impl Op {
     pub fn with_deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
+    }
+
+    /// Makes the operation of one call of a provider, which ends at `deadline`. What other calls have requested does not
+    /// hold it up when the operation is cancelled.
+    #[must_use]
+    pub(crate) fn for_call(self, deadline: Instant) -> Self {
+        Self { open: watch::Sender::new(0), ..self.with_deadline(deadline) }
     }
 
     /// Tells the provider how long the object has been waited for.
@@ -110,6 +123,14 @@ impl Op {
         Ok(self.gate.may_write()?)
     }
 
+    /// Like [`may_write`](Self::may_write), for a request that is sent at once.
+    pub(super) fn begin_write(&self) -> Result<Mutating, CloudError> {
+        self.may_write()?;
+        let writing = self.gate.begin()?;
+        self.open.send_modify(|open| *open += 1);
+        Ok(Mutating { writing: Some(writing), open: self.open.clone() })
+    }
+
     /// Tells whether the operation was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
@@ -120,7 +141,8 @@ impl Op {
         self.cancel.cancelled().await;
     }
 
-    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes.
+    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes. What has begun a
+    /// [`mutate`](Self::mutate) when the operation is cancelled runs on until that has its answer.
     ///
     /// # Errors
     /// What `call` returns, or [`ErrorKind::Canceled`].
@@ -137,9 +159,20 @@ impl Op {
                 },
             }
         };
-        match self.cancel.run_until_cancelled(bounded).await {
-            Some(result) => result,
-            None => Err(canceled("operation was cancelled")),
+        let mut open = self.open.subscribe();
+        let given_up = async {
+            self.cancel.cancelled().await;
+            // An error only without a sender, but here is one.
+            drop(open.wait_for(|open| *open == 0).await);
+        };
+        if self.cancel.is_cancelled() && *self.open.borrow() == 0 {
+            return Err(canceled("operation was cancelled"));
+        }
+        tokio::select! {
+            // In this order, so that a call whose last change was answered can say so.
+            biased;
+            result = bounded => result,
+            () = given_up => Err(canceled("operation was cancelled")),
         }
     }
 
@@ -155,6 +188,24 @@ impl Op {
     /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).
     pub fn event(&self, kind: EventKind, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);
+    }
+}
+
+/// A change on its way: known to the call that requested it, and under the Lease that allowed it.
+pub(super) struct Mutating {
+    writing: Option<Writing>,
+    open: watch::Sender<usize>,
+}
+
+impl Mutating {
+    pub(super) fn answered(mut self) {
+        self.writing.take().into_iter().for_each(Writing::answered);
+    }
+}
+
+impl Drop for Mutating {
+    fn drop(&mut self) {
+        self.open.send_modify(|open| *open -= 1);
     }
 }
 

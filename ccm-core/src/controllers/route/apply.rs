@@ -44,7 +44,7 @@ impl RouteController {
             }
             throttle.generation()
         };
-        let op = self.op.clone().with_deadline(started + CALL_TIMEOUT).with_reason(trigger.reason());
+        let op = self.op.clone().for_call(started + CALL_TIMEOUT).with_reason(trigger.reason());
         let results = self.call_apply(&op, &batch).await;
         let took = started.elapsed();
         let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);

@@ -92,7 +92,8 @@ impl RouteController {
         Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, began })
     }
 
-    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
+    /// Runs until `cancel`; then begins nothing new, gives up what only asks, and ends when the changes that were requested
+    /// have their answers.
     pub async fn run(self, cancel: CancellationToken) {
         tokio::join!(self.follow(&cancel), self.write_conditions(&cancel));
     }

@@ -47,7 +47,7 @@ impl RouteController {
         let nodes = &nodes.ours;
         let started = Instant::now();
         let generation = self.throttle.lock().generation();
-        let op = self.op.clone().with_deadline(started + CALL_TIMEOUT);
+        let op = self.op.clone().for_call(started + CALL_TIMEOUT);
         let result = op
             .run(routes.list(&op, nodes))
             .instrument(call_span("list_routes"))

@@ -48,25 +48,25 @@ impl Cloud {
     }
 
     pub(crate) async fn ensure(&self, op: Op, want: &LbSpec, depth: Depth) -> Result<LbOutcome, Paused> {
-        let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
+        let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.balancers()?.ensure(&op, want, depth).await) };
         self.outcome("ensure_load_balancer", &op, call).await
     }
 
     pub(crate) async fn update_backends(&self, op: Op, want: &LbSpec) -> Result<LbOutcome, Paused> {
-        let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
+        let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.balancers()?.update_backends(&op, want).await) };
         self.outcome("update_load_balancer_backends", &op, call).await
     }
 
     pub(crate) async fn plan(&self, op: Op, want: &LbSpec) -> Result<Result<Vec<PlannedChange>, CloudError>, Paused> {
-        let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
+        let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { self.balancers()?.plan(&op, want).await };
         self.call("plan_load_balancer", &op, call, |_| None).await
     }
 
     pub(crate) async fn delete(&self, op: Op, lb: &LbRef) -> Result<Result<Progress, CloudError>, Paused> {
-        let op = op.with_deadline(Instant::now() + CALL_TIMEOUT);
+        let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { self.balancers()?.delete(&op, lb).await };
         self.call("delete_load_balancer", &op, call, |_| None).await
     }

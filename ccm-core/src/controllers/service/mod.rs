@@ -146,7 +146,8 @@ impl ServiceController {
         Ok(Self { cx, config, services, fields, slices, sets, cloud, op, metrics, queue, known, news, pass, began })
     }
 
-    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
+    /// Runs until `cancel`; then begins nothing new, gives up what only asks, and ends when the changes that were requested
+    /// have their answers.
     pub async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.services.synced().await;

@@ -115,6 +115,10 @@ impl ApiError {
     /// Makes the error for a request that got no answer.
     pub(crate) fn transport(target: Target, error: kube::Error) -> Self {
         let (kind, message) = match &error {
+            // It closed while the request waited for a token.
+            kube::Error::Service(inner) if inner.is::<NotLeader>() => {
+                return Self::not_leader(target, NotLeader);
+            }
             kube::Error::Auth(_) => (ApiErrorKind::Unauthorized, "cannot obtain credentials"),
             _ => (ApiErrorKind::Unavailable, "no answer from the API server"),
         };

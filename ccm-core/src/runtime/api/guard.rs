@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use super::{ApiMetrics, RateLimit};
-use crate::runtime::gate::WriteGate;
+use crate::runtime::gate::{WriteGate, Writing};
 
 /// What a plain client may do, for those who bring requests of their own: events, the election, a provider. Everything
 /// else uses [`ApiClient`](super::ApiClient).
@@ -53,14 +53,13 @@ impl Guard {
         };
         self.metrics.waited(method.as_str(), &self.host, waited);
         // After the wait, which may be long.
-        if !matches!(method, Method::GET | Method::HEAD) {
-            self.gate.may_write()?;
-        }
+        let writing = (!matches!(method, Method::GET | Method::HEAD)).then(|| self.gate.begin()).transpose()?;
         if let Some(bytes) = request.body().size_hint().exact() {
             self.metrics.sent(method.as_str(), &self.host, usize::try_from(bytes).unwrap_or(usize::MAX));
         }
         let started = Instant::now();
         let answer = client.send(request).await;
+        writing.into_iter().for_each(Writing::answered);
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         self.metrics.answered(method.as_str(), &self.host, code, started.elapsed());
         if let Some(bytes) = answer.as_ref().ok().and_then(|answer| answer.body().size_hint().exact()) {

@@ -36,7 +36,7 @@ pub use target::Target;
 pub(crate) use target::segment;
 
 use self::status::Status;
-use super::gate::WriteGate;
+use super::gate::{WriteGate, Writing};
 
 /// Deadline of a request unless the options say otherwise, from the moment it is sent.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -136,7 +136,7 @@ impl ApiClient {
     }
 
     /// Waits for the rate limit, then checks the write gate. The caller sends at once.
-    async fn admit(&self, request: &ApiRequest) -> Result<Instant, ApiError> {
+    async fn admit(&self, request: &ApiRequest) -> Result<(Instant, Option<Writing>), ApiError> {
         let Inner { limit, options, .. } = &*self.0;
         let waited = tokio::select! {
             // In this order: what need not wait is sent, because it may end what was begun. The gate closes last.
@@ -147,10 +147,9 @@ impl ApiClient {
             }
         };
         options.metrics.waited(request.method.as_str(), &options.host, waited);
-        if !request.is_read() {
-            options.gate.may_write().map_err(|e| ApiError::not_leader(request.target(), e))?;
-        }
-        Ok(Instant::now())
+        let begin = || options.gate.begin().map_err(|e| ApiError::not_leader(request.target(), e));
+        let writing = (!request.is_read()).then(begin).transpose()?;
+        Ok((Instant::now(), writing))
     }
 
     /// Sends the request and waits for the head of the answer. Reads a failure to its end and makes it an error.
@@ -162,14 +161,18 @@ impl ApiClient {
         let Inner { client, options, .. } = &*self.0;
         let (method, json_patch, size) = (request.method.clone(), request.json_patch, request.body.len());
         let http = self.http(&request, target)?;
-        let started = self.admit(&request).await?;
+        let (started, writing) = self.admit(&request).await?;
         let deadline = started + options.timeout;
         options.metrics.sent(method.as_str(), &options.host, size);
         let answer = tokio::time::timeout_at(deadline, client.send(http)).await;
         let code = answer.as_ref().ok().and_then(|a| a.as_ref().ok()).map(|r| r.status().as_u16());
         options.metrics.answered(method.as_str(), &options.host, code, started.elapsed());
         let response = match answer {
-            Ok(answer) => answer.map_err(|e| ApiError::transport(target.clone(), e))?,
+            Ok(answer) => {
+                // A lost connection ends the request at the server as well.
+                writing.into_iter().for_each(Writing::answered);
+                answer.map_err(|e| ApiError::transport(target.clone(), e))?
+            }
             Err(_) => return Err(self.timed_out(target.clone())),
         };
         let encoding = Encoding::of(response.headers().get(header::CONTENT_TYPE));

@@ -12,8 +12,10 @@ mod token;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use http::{Request, StatusCode, header};
+use futures::future::join_all;
+use http::{Method, Request, StatusCode, header};
 use kube::client::Body;
+use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use self::token::Source;
@@ -42,13 +44,36 @@ impl Accounts {
         Self { root, anonymous: anonymous.into_iter().collect() }
     }
 
-    /// Makes the clients. New tokens are asked for while `gate` is open, since to ask creates one.
-    pub(super) fn clients(&self, gate: &WriteGate) -> BTreeMap<&'static str, kube::Client> {
-        let client = |(name, anonymous): (&&'static str, &kube::Client)| {
-            let source = Arc::new(Source::new(self.root.clone(), name, gate.clone()));
-            (*name, with_tokens(anonymous.clone(), source))
+    /// Makes what the clients get their tokens from. New ones are asked for while `gate` is open, since to ask creates one.
+    pub(super) fn credentials(&self, gate: &WriteGate) -> Credentials {
+        let account = |(name, anonymous): (&&'static str, &kube::Client)| {
+            (*name, (anonymous.clone(), Arc::new(Source::new(self.root.clone(), name, gate.clone()))))
         };
-        self.anonymous.iter().map(client).collect()
+        Credentials(self.anonymous.iter().map(account).collect())
+    }
+}
+
+/// The accounts of a process that may ask for tokens. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Credentials(BTreeMap<&'static str, (kube::Client, Arc<Source>)>);
+
+impl Credentials {
+    /// Tells whether there is an account of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Returns a client that adds a token of the account to each request; `gate` is its right to change anything.
+    pub(super) fn client(&self, name: &str, gate: &WriteGate) -> Option<kube::Client> {
+        let (anonymous, source) = self.0.get(name)?;
+        Some(with_tokens(anonymous.clone(), source.clone(), gate.clone()))
+    }
+
+    /// Asks for tokens whenever a request wants one, until `stop`. Not within the request: to wait for a token must take
+    /// no longer than the request may, and a request that is given up must not take the question with it.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let sources: Vec<_> = self.0.into_values().map(|(_, source)| source).collect();
+        join_all(sources.iter().map(|source| source.run(&stop))).await;
     }
 }
 
@@ -58,16 +83,20 @@ pub fn user(account: &str) -> String {
 }
 
 /// Makes a client that adds a token to each request.
-fn with_tokens(anonymous: kube::Client, source: Arc<Source>) -> kube::Client {
+fn with_tokens(anonymous: kube::Client, source: Arc<Source>, gate: WriteGate) -> kube::Client {
     let send = move |mut request: Request<Body>| {
-        let (anonymous, source) = (anonymous.clone(), source.clone());
+        let (anonymous, source, gate) = (anonymous.clone(), source.clone(), gate.clone());
         async move {
             let token = source.token().await?;
+            // Again: the caller asked before the wait for a token, in which the lease may have run out.
+            if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                gate.may_write()?;
+            }
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
             let response = anonymous.send(request).await?;
             if response.status() == StatusCode::UNAUTHORIZED {
                 // Its account was made anew, or the server's keys were: the next request gets another.
-                source.refused(&token).await;
+                source.refused(&token);
             }
             Ok::<_, BoxError>(response)
         }

@@ -1,14 +1,19 @@
 //! The token of one ServiceAccount: asked for when it is needed, and again before it runs out.
+//!
+//! Requests only read what is there. A task of the process asks, so that a request is not held up while there is a token
+//! that is still good, and nothing is lost when a request is given up.
 
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::{
-    sync::Mutex,
+    sync::{Notify, watch},
     time::{Instant, sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::NAMESPACE;
 use crate::{error::chain, runtime::gate::WriteGate};
@@ -16,11 +21,15 @@ use crate::{error::chain, runtime::gate::WriteGate};
 /// Life that is asked for, and the part of it after which another is asked for: upstream's.
 const LIFE: Duration = Duration::from_secs(3600);
 const USED: f64 = 0.8;
+/// The API server gives none for less than ten minutes; anything below this would mean to ask without end.
+const SHORTEST: Duration = Duration::from_secs(60);
 /// Tries of one request for a token, and the pause after the first, which doubles: upstream's.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long one try may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long all tries may take together: well below the 30 s after which requests are given up, so that those learn why.
+const LIMIT: Duration = Duration::from_secs(15);
 /// How long nobody tries after a failure; requests fail with it, or use a token that is still good.
 const REST: Duration = Duration::from_secs(5);
 /// How often a lasting failure is logged.
@@ -43,8 +52,11 @@ pub(super) struct Source {
     root: kube::Client,
     account: &'static str,
     gate: WriteGate,
-    /// Locked while a token is asked for, so that one request serves all who wait.
     state: Mutex<State>,
+    /// Somebody wants another token.
+    wanted: Notify,
+    /// Tells those who wait that the state changed: true once nobody asks any more.
+    ended: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -63,42 +75,60 @@ struct Token {
 
 impl Source {
     pub(super) fn new(root: kube::Client, account: &'static str, gate: WriteGate) -> Self {
-        Self { root, account, gate, state: Mutex::default() }
+        let (state, wanted, ended) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
+        Self { root, account, gate, state, wanted, ended }
     }
 
-    /// Returns the value of `Authorization`.
+    /// Returns the value of `Authorization`: at once while there is a token that is good, otherwise when [`run`](Self::run)
+    /// has got one, or a reason why there is none.
     pub(super) async fn token(&self) -> Result<HeaderValue, TokenError> {
-        let mut state = self.state.lock().await;
-        let now = Instant::now();
-        if let Some(token) = state.token.as_ref().filter(|token| now < token.refresh) {
-            return Ok(token.header.clone());
-        }
-        let resting = state.failure.as_ref().filter(|(_, at)| now < *at + REST).map(|(error, _)| error.clone());
-        let error = match resting {
-            Some(error) => error,
-            None => match self.ask().await {
-                Ok(token) => {
-                    let header = token.header.clone();
-                    *state = State { token: Some(token), ..State::default() };
+        let mut changes = self.ended.subscribe();
+        loop {
+            let ended = *changes.borrow_and_update();
+            match self.state.lock().look(Instant::now()) {
+                Look::Good(header) => return Ok(header),
+                // One that is not new any more is still good.
+                Look::Old(header) => {
+                    self.wanted.notify_one();
                     return Ok(header);
                 }
-                Err(error) => {
-                    state.failed(&error);
-                    error
-                }
-            },
-        };
-        // One that is not new any more is still good.
-        let old = state.token.as_ref().filter(|token| Instant::now() < token.end);
-        old.map(|token| token.header.clone()).ok_or(error)
+                Look::Failed(error) => return Err(error),
+                Look::None if ended => return Err(self.failed("the process is stopping")),
+                Look::None => self.wanted.notify_one(),
+            }
+            if changes.changed().await.is_err() {
+                return Err(self.failed("the process is stopping"));
+            }
+        }
     }
 
     /// Forgets a token that the API server does not take.
-    pub(super) async fn refused(&self, header: &HeaderValue) {
-        let mut state = self.state.lock().await;
+    pub(super) fn refused(&self, header: &HeaderValue) {
+        let mut state = self.state.lock();
         if state.token.as_ref().is_some_and(|token| token.header == *header) {
             state.token = None;
         }
+    }
+
+    /// Asks for a token each time one is wanted, until `stop`.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let serve = async {
+            loop {
+                self.wanted.notified().await;
+                // It may have come meanwhile: whoever waits wants it as well.
+                if !self.state.lock().is_wanted(Instant::now()) {
+                    continue;
+                }
+                let answer = timeout(LIMIT, self.ask()).await.unwrap_or_else(|_| Err(self.failed("no answer in time")));
+                match answer {
+                    Ok(token) => *self.state.lock() = State { token: Some(token), ..State::default() },
+                    Err(error) => self.state.lock().failed(&error),
+                }
+                self.ended.send_replace(false);
+            }
+        };
+        stop.run_until_cancelled(serve).await;
+        self.ended.send_replace(true);
     }
 
     async fn ask(&self) -> Result<Token, TokenError> {
@@ -143,7 +173,7 @@ impl Source {
             .map_err(|_| self.failed("the API server's answer is no token"))?;
         header.set_sensitive(true);
         // By the time since it was asked for: the server's clock may be another.
-        let life = answer.spec.expiration_seconds.map_or(LIFE, Duration::from_secs);
+        let life = answer.spec.expiration_seconds.map_or(LIFE, Duration::from_secs).max(SHORTEST);
         Ok(Token { header, refresh: asked + life.mul_f64(USED), end: asked + life })
     }
 
@@ -178,7 +208,34 @@ impl Source {
     }
 }
 
+/// What a request finds.
+enum Look {
+    Good(HeaderValue),
+    /// Good for now; it is time for another.
+    Old(HeaderValue),
+    /// There is none, and nobody tries for a moment.
+    Failed(TokenError),
+    None,
+}
+
 impl State {
+    fn look(&self, now: Instant) -> Look {
+        if let Some(token) = self.token.as_ref().filter(|token| now < token.end) {
+            let header = token.header.clone();
+            return if self.is_wanted(now) { Look::Old(header) } else { Look::Good(header) };
+        }
+        self.resting(now).map_or(Look::None, |error| Look::Failed(error.clone()))
+    }
+
+    /// Tells whether it is time to ask for a token.
+    fn is_wanted(&self, now: Instant) -> bool {
+        self.token.as_ref().is_none_or(|token| now >= token.refresh) && self.resting(now).is_none()
+    }
+
+    fn resting(&self, now: Instant) -> Option<&TokenError> {
+        self.failure.as_ref().filter(|(_, at)| now < *at + REST).map(|(error, _)| error)
+    }
+
     /// Remembers a failure, and logs it unless it was not long ago.
     fn failed(&mut self, error: &TokenError) {
         let now = Instant::now();

@@ -79,6 +79,10 @@ pub enum InvalidElection {
     RetryPeriod,
 }
 
+/// Why a Lease is left to run out.
+const UNANSWERED: &str = "a change was requested and its answer not seen; the lease runs out, so that the next leader sees \
+                          what came of it";
+
 /// Makes an identity as upstream does: `<hostname>_<uuid>`, new in every process.
 pub fn identity(hostname: &str) -> String {
     format!("{hostname}_{}", uuid::Uuid::new_v4())
@@ -108,9 +112,9 @@ impl fmt::Display for LostReason {
 pub enum Outcome {
     /// Stopped as asked, and the Lease is free for another process at once.
     Released,
-    /// Stopped as asked, but the Lease could not be freed; others wait for its duration.
+    /// Stopped as asked, but the Lease could or must not be freed; others wait for its duration.
     NotReleased {
-        /// What failed.
+        /// What failed, or what it waits for.
         why: String,
     },
     /// Leadership was lost.
@@ -335,7 +339,9 @@ impl Leading {
     /// Renews the Lease until it is lost or `stop` is cancelled.
     ///
     /// When stopped, the gate closes first, so that nothing new is begun; then `drained` is awaited, for at most
-    /// `drain_limit` and never beyond the lease; then the Lease is freed, so that another process leads at once.
+    /// `drain_limit` and never beyond the lease; then the Lease is freed, so that another process leads at once. It is not
+    /// freed if a change that went through the gate has no answer, or was given up without one less than a lease duration
+    /// ago: another process must not look before that shows.
     ///
     /// # Cancellation
     /// Dropping the future closes the gate and leaves the Lease to run out.
@@ -403,7 +409,10 @@ impl Leading {
     async fn step_down(&mut self, drained: impl Future<Output = ()>, drain_limit: Duration) -> Outcome {
         let limit = (Instant::now() + drain_limit).min(self.tenure.gate_until().into());
         if timeout_at(limit, drained).await.is_err() {
-            tracing::warn!(lease = self.elector.lease(), "operations did not end in time, freeing the lease anyway");
+            tracing::warn!(lease = self.elector.lease(), "operations did not end in time");
+        }
+        if self.elector.gate.is_unanswered(self.elector.config.lease_duration) {
+            return Outcome::NotReleased { why: UNANSWERED.to_owned() };
         }
         match self.elector.release().await {
             Ok(()) => Outcome::Released,

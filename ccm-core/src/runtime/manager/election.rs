@@ -81,7 +81,8 @@ impl Manager {
         background.spawn("leader-election-events", super::done(events.run(stop_events.clone())));
         let result = match main.acquire(stop).await {
             Some(leading) => {
-                // When a task fails the lease is released as well: the process is about to end, and nobody should wait.
+                // When a task fails the lease is released as well: the process is about to end, and nobody should wait
+                // without need.
                 let lead = |work| self.lead(work, gates, migration, metrics);
                 let (outcome, result) = Box::pin(while_led(leading, stop, lead)).await;
                 result.map(|exit| match outcome {
@@ -128,7 +129,7 @@ impl Manager {
 }
 
 /// Does `work` as long as the lease is kept. `work` gets a token that is cancelled when `stop` is and when the lease is
-/// lost; when it has ended, for whatever reason, the lease is released.
+/// lost; when it has ended, for whatever reason, the lease is released, unless a change that was requested has no answer.
 async fn while_led<T, F: Future<Output = T>>(
     leading: Leading,
     stop: &CancellationToken,
@@ -143,7 +144,8 @@ async fn while_led<T, F: Future<Output = T>>(
     };
     let work = work(going.clone());
     let lead = async {
-        // When asked to stop, the lease is kept until what was begun has ended and the last events are written.
+        // When asked to stop, the lease is kept until changes that were requested are answered, or given up, and the last
+        // events are written.
         let result = work.await;
         end.cancel();
         result

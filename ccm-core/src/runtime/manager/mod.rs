@@ -62,8 +62,8 @@ pub const API_SERVER_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks, and the time one may take.
 const API_SERVER_PAUSE: Duration = Duration::from_secs(1);
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long running operations may take to end before the lease is released: with the standby's look each second, fail-over
-/// stays within 3 s.
+/// How long changes that were requested may take to be answered before they are given up: with the standby's look each
+/// second, fail-over stays within 3 s. When one was given up the lease is not released.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Client name of both node controllers, hence their ServiceAccount and user agent, as upstream.
 const NODE_CLIENT: &str = "node-controller";
@@ -97,7 +97,7 @@ pub struct Manager {
 /// How a manager ended without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Asked to stop; the lease, if any, was released.
+    /// Asked to stop; the lease, if any, was released, or is left to run out.
     Stopped,
     /// Leadership was lost; the process ends with exit code 1.
     LeadershipLost(String),
@@ -335,7 +335,7 @@ impl Manager {
         self.start_provider(&context, metrics).await?;
         controllers.extend(self.provider_controllers(&context, gates));
         metrics.leads();
-        let (migrated, main) = self.paced(controllers, metrics);
+        let (migrated, main) = self.paced(controllers, metrics, tasks.stop());
         for Task { name, run } in main {
             tasks.spawn(name, run);
         }
@@ -355,12 +355,17 @@ impl Manager {
 
     /// Has each controller begin after those before it, as `--controller-start-interval` says, and counted from then on.
     /// Returns those under the migration lock, then the others.
-    fn paced(&self, controllers: Vec<(Lock, Task)>, metrics: &Telemetry) -> (Vec<Task>, Vec<Task>) {
+    fn paced(
+        &self,
+        controllers: Vec<(Lock, Task)>,
+        metrics: &Telemetry,
+        stop: &CancellationToken,
+    ) -> (Vec<Task>, Vec<Task>) {
         let interval = self.config.generic.controller_start_interval;
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
         for (lock, Task { name, run }) in controllers {
-            let metrics = metrics.clone();
+            let (metrics, stop) = (metrics.clone(), stop.clone());
             let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
             if self.config.generic.controllers.is_enabled(name) {
@@ -368,8 +373,8 @@ impl Manager {
                 delay += interval.mul_f64(1.0 + rand::random::<f64>());
             }
             let run = async move {
-                if !wait.is_zero() {
-                    tokio::time::sleep(wait).await;
+                if !wait.is_zero() && stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                    return Ok(());
                 }
                 metrics.runs(name);
                 run.await

@@ -2,7 +2,7 @@
 //!
 //! Every controller has a file here that adds it; the manager starts what was added.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt, StreamExt,
@@ -23,7 +23,7 @@ use crate::{
     runtime::{
         api::{ApiClient, ApiClientOptions},
         cache::Cache,
-        credentials,
+        credentials::{self, Credentials},
         events::EventRecorder,
         reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
         shadow::Preview,
@@ -92,8 +92,8 @@ pub(super) struct Wiring<'a> {
     pub(super) manager: &'a Manager,
     pub(super) stop: &'a CancellationToken,
     gates: &'a Gates,
-    /// Clients with a ServiceAccount of their own, by name.
-    accounts: BTreeMap<&'static str, kube::Client>,
+    /// Of clients that have a ServiceAccount of their own.
+    credentials: Credentials,
     telemetry: &'a Telemetry,
     /// Provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
@@ -129,11 +129,13 @@ impl<'a> Wiring<'a> {
             endpoint_slices: None,
             client: telemetry.client(manager, (manager.clients)(wk::COMPONENT_MANAGER), gates.under(Lock::Main), stop),
         };
+        let credentials =
+            manager.accounts.as_ref().map(|accounts| accounts.credentials(gates.under(Lock::Main))).unwrap_or_default();
         let mut wiring = Self {
             manager,
             stop,
             gates,
-            accounts: manager.accounts.as_ref().map(|a| a.clients(gates.under(Lock::Main))).unwrap_or_default(),
+            credentials: credentials.clone(),
             telemetry,
             cloud_metrics: telemetry.cloud.clone(),
             nodes: nodes.clone(),
@@ -144,6 +146,9 @@ impl<'a> Wiring<'a> {
             context,
         };
         wiring.watch("node-cache", &nodes);
+        if manager.accounts.is_some() {
+            wiring.add(Lock::Main, "tokens", credentials.run(stop.clone()));
+        }
         wiring
     }
 
@@ -201,7 +206,7 @@ impl<'a> Wiring<'a> {
     /// Makes an API client with a rate budget of its own.
     pub(super) fn api_client(&self, name: &str, lock: Lock) -> ApiClient {
         let Manager { product, config, host, .. } = self.manager;
-        let agent = if self.accounts.contains_key(name) { credentials::user(name) } else { name.to_owned() };
+        let agent = if self.credentials.has(name) { credentials::user(name) } else { name.to_owned() };
         let options = ApiClientOptions {
             qps: f64::from(config.kube_client.qps),
             burst: config.kube_client.burst,
@@ -213,12 +218,12 @@ impl<'a> Wiring<'a> {
                 self.gates.under(lock).clone(),
             )
         };
-        ApiClient::new(self.connection(name).unwrap_or_else(|| (self.manager.clients)(name)), options)
+        ApiClient::new(self.connection(name, lock).unwrap_or_else(|| (self.manager.clients)(name)), options)
     }
 
     /// Returns the connection of a client that has a ServiceAccount of its own.
-    fn connection(&self, name: &str) -> Option<kube::Client> {
-        self.accounts.get(name).cloned()
+    fn connection(&self, name: &str, lock: Lock) -> Option<kube::Client> {
+        self.credentials.client(name, self.gates.under(lock))
     }
 
     /// Makes what a controller is given: its events are those of `component`, its requests those of `client`.
@@ -230,10 +235,10 @@ impl<'a> Wiring<'a> {
     ) -> ControllerContext {
         let Manager { clock, provider, registry, .. } = self.manager;
         let gate = self.gates.under(lock);
-        let connection = self.connection(client).unwrap_or_else(|| (self.manager.clients)("events"));
+        let connection = self.connection(client, lock).unwrap_or_else(|| (self.manager.clients)("events"));
         // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            self.telemetry.client(self.manager, connection, gate, &CancellationToken::new()),
+            self.telemetry.client(self.manager, connection, &gate.uncounted(), &CancellationToken::new()),
             component,
             gate.clone(),
             self.telemetry.events.clone(),

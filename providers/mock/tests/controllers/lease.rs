@@ -1,11 +1,15 @@
 //! What the process does while it does not lead, when it stops leading, and that nothing is written after that.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use ccm_core::runtime::manager::Exit;
+use ccm_mock::cloud::{CallHook, Operation};
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::world::{AGENT, World, addresses, is_initialized, secs};
 
@@ -119,4 +123,106 @@ async fn what_was_begun_is_ended_and_told_before_the_lease_is_released() {
     let last = |resource: &str| log.iter().rfind(|e| e.request.resource == resource).map(|e| e.number);
     assert!(last("leases") > last("nodes"));
     assert_eq!(log.last().map(|e| e.request.resource.as_str()), Some("events"), "that it stopped leading");
+}
+
+/// Makes calls of one operation slow, before their effect.
+struct Slow {
+    operation: Operation,
+    time: Duration,
+    /// When each began.
+    begun: Arc<Mutex<Vec<Instant>>>,
+}
+
+#[async_trait]
+impl CallHook for Slow {
+    async fn before(&self, _: u64, operation: Operation) {
+        if operation == self.operation {
+            self.begun.lock().push(Instant::now());
+            tokio::time::sleep(self.time).await;
+        }
+    }
+
+    async fn after(&self, _: u64, _: Operation) {}
+}
+
+/// A leader with a Service, at the moment at which a call to the cloud about its balancer is on its way, and another
+/// process that waits.
+async fn stopped_during(operation: Operation, time: Duration) -> (World, Duration, Vec<Instant>) {
+    let world = World::provisioned();
+    let flags = ["--leader-elect=true", "--controllers=service"];
+    let ccm = world.start(&flags);
+    world.have_nodes(["a"]).await;
+    tokio::time::sleep(secs(5)).await;
+    let begun = Arc::<Mutex<Vec<_>>>::default();
+    world.cloud.set_hook(Some(Arc::new(Slow { operation, time, begun: begun.clone() })));
+    let _second = world.start(&flags);
+    world.serve("web").await;
+    world.until("the call is on its way", secs(10), || !begun.lock().is_empty()).await;
+    let begin = Instant::now();
+    assert_eq!(ccm.stop().await, Exit::Stopped);
+    let took = begin.elapsed();
+    // For the second one.
+    world.until_served(&["web"], secs(90)).await;
+    let begun = begun.lock().clone();
+    (world, took, begun)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_cloud_that_ends_in_time_is_finished_and_the_lease_released() {
+    let (world, took, begun) = stopped_during(Operation::CreateLoadBalancer, Duration::from_millis(900)).await;
+    assert!(took < secs(1), "{took:?}");
+    assert_eq!(begun.len(), 1, "whoever came next had nothing to make");
+    assert_eq!(world.cloud.load_balancers().len(), 1);
+    assert_eq!(released(&world), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_cloud_that_is_given_up_keeps_the_lease_until_it_runs_out() {
+    let (world, took, begun) = stopped_during(Operation::CreateLoadBalancer, secs(10)).await;
+    assert!((secs(1)..secs(2)).contains(&took), "{took:?}");
+    assert_eq!(released(&world), 0);
+    // The last renewal was two seconds before at most.
+    let [first, second] = begun[..] else { panic!("{begun:?}") };
+    assert!(second - first >= secs(12), "{:?}", second - first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_given_up_at_once_and_the_lease_released() {
+    let (world, took, _) = stopped_during(Operation::GetLoadBalancer, secs(10)).await;
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert_eq!(released(&world), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_to_the_api_server_that_is_given_up_keeps_the_lease() {
+    for (resource, verb, releases) in [("nodes", "patch", 0), ("events", "create", 1)] {
+        let world = World::provisioned();
+        let ccm = world.start(&["--leader-elect=true"]);
+        tokio::time::sleep(secs(5)).await;
+        let slow = Match::resource(resource).verb(verb).user_agent(AGENT);
+        world.server.faults().add(slow, Action::Delay(secs(10)));
+        world.join(["a"]).await;
+        world.until("the node is looked at", secs(10), || world.cloud.calls().describe_instances > 0).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(ccm.stop().await, Exit::Stopped);
+        assert_eq!(released(&world), releases, "{resource}");
+    }
+}
+
+/// How often a holder gave the lease back.
+fn released(world: &World) -> usize {
+    let log = world.write_log(Match::resource("leases"));
+    log.iter().filter(|entry| entry.body["spec"]["holderIdentity"] == "").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_that_wait_for_their_start_do_not_hold_up_the_end() {
+    let world = World::provisioned();
+    let ccm = world.start(&["--leader-elect=true", "--controller-start-interval=1h"]);
+    world.join(["a"]).await;
+    world.until_initialized(&["a"], secs(60)).await;
+    tokio::time::sleep(secs(5)).await;
+    let begin = Instant::now();
+    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
 }

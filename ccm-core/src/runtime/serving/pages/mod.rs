@@ -53,7 +53,7 @@ impl Pages {
             paths.insert(1, "/debug");
         }
         let slis = metrics::Slis::new()?;
-        let configz = self.config.configz().to_string();
+        let configz = self.config.configz(&self.product.controllers).to_string();
         let zpages = zpages::Facts::new(&self.product, &self.config, self.started, &paths);
         let mut router = Router::new()
             .merge(health::routes(self.health, slis.clone()))
