@@ -209,7 +209,7 @@ impl<T: Watched> Reflector<T> {
             tracing::debug!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
             return;
         }
-        tracing::warn!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
+        tracing::error!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
         self.told = Some((error.to_owned(), Instant::now()));
     }
 

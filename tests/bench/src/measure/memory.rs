@@ -7,9 +7,9 @@ use std::{
 
 use anyhow::Context as _;
 use ccm_testkit::apiserver::{ApiServer, Options};
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::mebibytes;
 use crate::{
@@ -21,10 +21,8 @@ use crate::{
     scenario::{Scenario, Size},
 };
 
-/// Until a manager that was started again is done with what a start brings.
+/// Until a manager is done with what a start, or the last new node, brings.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How long nothing may be written before a manager counts as done.
-const QUIET: Duration = Duration::from_secs(10);
 /// A start that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(1800);
 /// For how many nodes the figures are projected.
@@ -62,7 +60,7 @@ async fn resident(scenario: &Scenario, contender: &Contender) -> anyhow::Result<
     };
 
     let mut first = start(log("first.log"), &kubeconfig).await?;
-    let done = first.during(quiet(server.client(), scenario.size.nodes));
+    let done = first.during(initialised(server.client(), scenario.size.nodes));
     timeout(LIMIT, done).await.context("not all nodes were initialised")??;
     first.terminate().await?;
     first.wait().await?;
@@ -77,25 +75,15 @@ async fn resident(scenario: &Scenario, contender: &Contender) -> anyhow::Result<
     Ok((usage.rss, usage.peak_rss))
 }
 
-/// Waits until all nodes are initialised and nothing has been written for a while. The embedded server has no narrow
-/// watch, but its load counts for nobody. A list of all nodes is long, so that it is asked for rarely. Once all are
-/// initialised the list of Services, of which there are none, tells by its version whether anything was written.
-async fn quiet(client: Client, nodes: usize) -> anyhow::Result<()> {
-    let services = Api::<Service>::all(client.clone());
+/// Waits until all nodes are initialised, and a while longer for what follows. The embedded server has no narrow watch, but
+/// its load counts for nobody. With many nodes there is no moment without a heartbeat, so that quiet is not waited for.
+async fn initialised(client: Client, nodes: usize) -> anyhow::Result<()> {
     let api = Api::<Node>::all(client);
     // The write that takes the taint off sets the label.
-    let initialised = ListParams::default().labels("topology.kubernetes.io/zone");
-    while api.list_metadata(&initialised).await?.items.len() < nodes {
+    let zoned = ListParams::default().labels("topology.kubernetes.io/zone");
+    while api.list_metadata(&zoned).await?.items.len() < nodes {
         sleep(Duration::from_secs(5)).await;
     }
-    let mut last = (String::new(), Instant::now());
-    while last.1.elapsed() < QUIET {
-        let version =
-            services.list_metadata(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
-        if version != last.0 {
-            last = (version, Instant::now());
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
+    sleep(SETTLE).await;
     Ok(())
 }
