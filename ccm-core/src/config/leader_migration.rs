@@ -5,15 +5,15 @@
 //! of controllers are compared by what they mean: the built-in list of Go's framework says `service-controller` and
 //! `route-controller`, which its own cloud-controller-manager calls otherwise and so does not protect.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Config, ControllerInfo, controllers};
+use super::{
+    Config, ControllerInfo, controllers,
+    file::{self, FileError},
+};
 use crate::k8s::well_known as wk;
 
 const GROUP: &str = "controllermanager.config.k8s.io";
@@ -55,21 +55,6 @@ struct Leader {
     component: String,
 }
 
-/// What is wrong with the file, all of it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct LeaderMigrationError {
-    /// The file.
-    pub file: PathBuf,
-    /// Each with the field it is about.
-    pub problems: Vec<String>,
-}
-
-impl fmt::Display for LeaderMigrationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--leader-migration-config={}: {}", self.file.display(), self.problems.join("; "))
-    }
-}
-
 impl Default for LeaderMigration {
     /// The list of Go's framework.
     fn default() -> Self {
@@ -83,35 +68,31 @@ impl LeaderMigration {
     ///
     /// # Errors
     /// Names the file, and each field that is wrong.
-    pub fn load(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, LeaderMigrationError> {
+    pub fn load(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, FileError> {
         if config.leader_election.enabled { Self::read(config, known) } else { Ok(None) }
     }
 
     /// Reads what the flags of the migration say, whatever they say about leader election.
-    fn read(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, LeaderMigrationError> {
+    fn read(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, FileError> {
         if !config.leader_migration.enabled {
             return Ok(None);
         }
-        let Some(file) = &config.leader_migration.config_file else { return Ok(Some(Self::default())) };
-        let wrong = |problems| LeaderMigrationError { file: file.clone(), problems };
-        let text = std::fs::read_to_string(file).map_err(|error| wrong(vec![error.to_string()]))?;
-        let migration = Self::parse(&text, known).map_err(wrong)?;
-        if migration.leader_name == config.leader_election.resource_name {
-            return Err(wrong(vec![format!(
-                "leaderName: {:?} is the main lock's name (--leader-elect-resource-name)",
-                migration.leader_name
-            )]));
-        }
-        Ok(Some(migration))
+        let Some(path) = &config.leader_migration.config_file else { return Ok(Some(Self::default())) };
+        let judge = |text: &str| {
+            let migration = Self::parse(text, known)?;
+            if migration.leader_name == config.leader_election.resource_name {
+                return Err(vec![format!(
+                    "leaderName: {:?} is the main lock's name (--leader-elect-resource-name)",
+                    migration.leader_name
+                )]);
+            }
+            Ok(migration)
+        };
+        file::load("leader-migration-config", path, judge).map(Some)
     }
 
     fn parse(text: &str, known: &[ControllerInfo]) -> Result<Self, Vec<String>> {
-        let file: File = match serde_saphyr::from_str::<Option<File>>(text) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Err(vec!["is empty".to_owned()]),
-            Err(error) => return Err(vec![words(&error)]),
-        };
-        file.check(known)
+        file::decode::<File>(text)?.check(known)
     }
 
     /// Returns what `/configz` shows, as of version `v1alpha1`. All is empty without migration; also when the file cannot be
@@ -221,12 +202,6 @@ impl File {
         let leaders = entries.into_iter().map(|Entry { name, component }| Leader { name, component }).collect();
         Ok(LeaderMigration { leader_name: self.leader_name, leaders })
     }
-}
-
-/// The parser's words and the position, without its copy of the text.
-fn words(error: &serde_saphyr::Error) -> String {
-    let words = error.without_snippet().to_string();
-    words.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 /// Returns whether a file was given that nothing reads.

@@ -22,6 +22,7 @@ pub mod controllers;
 pub(crate) mod duration;
 mod error;
 pub mod feature_gates;
+pub mod file;
 mod flags;
 mod help;
 pub mod leader_migration;

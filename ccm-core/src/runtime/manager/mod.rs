@@ -48,7 +48,8 @@ use crate::{
         self, Config, Product,
         client::ClientConfigError,
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
-        leader_migration::{LeaderMigration, LeaderMigrationError, Lock},
+        file::FileError,
+        leader_migration::{LeaderMigration, Lock},
     },
     controllers::node_ipam::NodeIpamError,
     error::chain,
@@ -128,7 +129,7 @@ pub enum ManagerError {
     Auth(#[from] AuthError),
     /// The file of leader migration cannot be used.
     #[error(transparent)]
-    LeaderMigration(#[from] LeaderMigrationError),
+    LeaderMigration(#[from] FileError),
     /// The election's settings contradict each other.
     #[error(transparent)]
     Election(#[from] InvalidElection),

@@ -1,11 +1,10 @@
 //! The file of `--tracing-config-file`, in the format of kube-apiserver and the kubelet.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use serde::Deserialize;
+
+use crate::config::file::{self, FileError};
 
 const GROUP: &str = "apiserver.config.k8s.io";
 const KIND: &str = "TracingConfiguration";
@@ -22,42 +21,17 @@ pub struct TracesConfig {
     pub sampling_rate_per_million: u32,
 }
 
-/// What is wrong with the file, all of it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct TracesConfigError {
-    /// The file.
-    pub file: PathBuf,
-    /// Each with the field it is about.
-    pub problems: Vec<String>,
-}
-
-impl fmt::Display for TracesConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--tracing-config-file={}: {}", self.file.display(), self.problems.join("; "))
-    }
-}
-
 impl TracesConfig {
     /// Reads the file.
     ///
     /// # Errors
     /// Names the file, and each field that is wrong.
-    pub fn load(file: &Path) -> Result<Self, TracesConfigError> {
-        let wrong = |problems| TracesConfigError { file: file.to_owned(), problems };
-        let text = std::fs::read_to_string(file).map_err(|error| wrong(vec![error.to_string()]))?;
-        Self::parse(&text).map_err(wrong)
+    pub fn load(path: &Path) -> Result<Self, FileError> {
+        file::load("tracing-config-file", path, Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self, Vec<String>> {
-        match serde_saphyr::from_str::<Option<File>>(text) {
-            Ok(Some(file)) => file.check(),
-            Ok(None) => Err(vec!["is empty".to_owned()]),
-            Err(error) => {
-                // The parser's words and the position, without its copy of the text.
-                let words = error.without_snippet().to_string();
-                Err(vec![words.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()])
-            }
-        }
+        file::decode::<File>(text)?.check()
     }
 }
 

@@ -31,7 +31,7 @@ use opentelemetry_sdk::{
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{Layer, Registry, filter::FilterFn};
 
-pub use self::config::{TracesConfig, TracesConfigError};
+pub use self::config::TracesConfig;
 
 /// Spans that wait; those beyond are dropped.
 const QUEUE: usize = 4096;
