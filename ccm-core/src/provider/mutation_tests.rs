@@ -1,6 +1,5 @@
-use std::{io, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use prometheus::Registry;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -9,37 +8,24 @@ use super::*;
 use crate::{
     runtime::gate::WriteGate,
     telemetry::{
+        captured::Captured,
         logging::{self, Format, LoggingConfig},
         metrics::MutationMetrics,
     },
 };
-
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// An operation, with everything that it leaves behind.
 struct Bench {
     op: Op,
     cancel: CancellationToken,
     registry: Registry,
-    log: Buffer,
+    log: Captured,
     _logging: tracing::dispatcher::DefaultGuard,
 }
 
 impl Bench {
     fn new(gate: WriteGate) -> Self {
-        let (registry, log, cancel) = (Registry::new(), Buffer::default(), CancellationToken::new());
+        let (registry, log, cancel) = (Registry::new(), Captured::default(), CancellationToken::new());
         let metrics = MutationMetrics::register(&registry, &["create", "delete"]).unwrap();
         let op = Op::new("kubernetes", cancel.clone(), gate).with_mutations(metrics).with_reason("service created");
         let writer = log.clone();
@@ -49,7 +35,7 @@ impl Bench {
     }
 
     fn records(&self) -> Vec<Value> {
-        let text = String::from_utf8(self.log.0.lock().clone()).unwrap();
+        let text = self.log.text();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 

@@ -192,29 +192,15 @@ fn verbosity(level: Level) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, sync::Arc, time::Duration};
+    use std::time::Duration;
 
-    use parking_lot::Mutex;
     use tracing_subscriber::{fmt::format::JsonFields, layer::SubscriberExt as _};
 
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::telemetry::captured::Captured;
 
     fn lines(say: impl FnOnce()) -> Vec<String> {
-        let buffer = Buffer::default();
+        let buffer = Captured::default();
         let writer = buffer.clone();
         let format = JsonLines { now: || UNIX_EPOCH + Duration::from_nanos(1_580_306_777_047_280_000) };
         let layer = tracing_subscriber::fmt::layer()
@@ -222,8 +208,7 @@ mod tests {
             .fmt_fields(JsonFields::new())
             .event_format(format);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say);
-        let bytes = buffer.0.lock().clone();
-        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+        buffer.text().lines().map(str::to_owned).collect()
     }
 
     #[test]

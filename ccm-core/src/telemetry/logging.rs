@@ -271,26 +271,8 @@ fn glob(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::telemetry::captured::Captured;
 
     fn say() {
         tracing::trace!("a trace");
@@ -304,11 +286,10 @@ mod tests {
     }
 
     fn logged(config: &LoggingConfig) -> String {
-        let buffer = Buffer::default();
+        let buffer = Captured::default();
         let writer = buffer.clone();
         tracing::dispatcher::with_default(&dispatch(config, move || writer.clone()).0, say);
-        let bytes = buffer.0.lock().clone();
-        String::from_utf8(bytes).unwrap()
+        buffer.text()
     }
 
     #[test]
@@ -386,13 +367,13 @@ mod tests {
     #[test]
     fn the_work_at_hand_is_shown_in_text_from_verbosity_4_on() {
         let shown = |verbosity| {
-            let buffer = Buffer::default();
+            let buffer = Captured::default();
             let writer = buffer.clone();
             let config = LoggingConfig { verbosity, ..LoggingConfig::default() };
             tracing::dispatcher::with_default(&dispatch(&config, move || writer.clone()).0, || {
                 tracing::info_span!("reconcile", object = "n1").in_scope(say);
             });
-            let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
+            let text = buffer.text();
             assert!(text.contains("a change"), "{text}");
             text.contains("reconcile{object=\"n1\"}")
         };
@@ -401,17 +382,17 @@ mod tests {
 
     #[test]
     fn verbosity_changes_while_it_runs() {
-        let buffer = Buffer::default();
+        let buffer = Captured::default();
         let writer = buffer.clone();
         let (dispatch, verbosity) = dispatch(&LoggingConfig::default(), move || writer.clone());
         for (set, detail, trace) in [(0, false, false), (4, true, false), (6, true, true), (2, false, false)] {
-            buffer.0.lock().clear();
+            buffer.clear();
             tracing::dispatcher::with_default(&dispatch, || {
                 verbosity.set(set);
                 say();
             });
             assert_eq!(verbosity.get(), set);
-            let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
+            let text = buffer.text();
             assert_eq!((text.contains("a detail"), text.contains("a trace")), (detail, trace), "{set}: {text}");
         }
     }

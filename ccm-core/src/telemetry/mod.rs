@@ -1,5 +1,7 @@
 //! Metrics, logs and traces.
 
+#[cfg(test)]
+pub(crate) mod captured;
 pub mod controllers;
 pub mod json;
 pub mod logging;
