@@ -1,0 +1,403 @@
+//! EC2: requests and what they answer, as far as the provider reads it.
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{EniId, Filter, InstanceId, RouteTableId, SecurityGroupId, SubnetId, Tags, VpcId};
+
+/// Asks for instances: by ID (at most 1,000), or by filters and page by page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeInstances {
+    /// Which ones; an unknown one fails the whole request (`InvalidInstanceID.NotFound`).
+    pub ids: Vec<InstanceId>,
+    /// Filters.
+    pub filters: Vec<Filter>,
+    /// Instances per page, 5 to 1,000; not together with `ids`.
+    pub max_results: Option<u16>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// An instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// ID.
+    pub id: InstanceId,
+    /// State; `None` when the answer has none.
+    pub state: Option<InstanceState>,
+    /// Type, such as `m6g.large`; empty when the answer has none.
+    pub instance_type: Box<str>,
+    /// Zone, such as `us-west-2a`.
+    pub zone: Box<str>,
+    /// VPC.
+    pub vpc: Option<VpcId>,
+    /// Subnet of the primary interface.
+    pub subnet: Option<SubnetId>,
+    /// Private DNS name; empty when there is none. So the other texts.
+    pub private_dns_name: Box<str>,
+    /// Public DNS name.
+    pub public_dns_name: Box<str>,
+    /// Private IPv4 address.
+    pub private_ip: Box<str>,
+    /// Public IPv4 address.
+    pub public_ip: Box<str>,
+    /// Network interfaces, in the order of the answer.
+    pub interfaces: Vec<InstanceInterface>,
+    /// Security groups of the primary interface: ID and name.
+    pub security_groups: Vec<(SecurityGroupId, Box<str>)>,
+    /// Whether the primary interface drops packets that are not its own.
+    pub source_dest_check: Option<bool>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// State of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InstanceState {
+    /// `pending`.
+    Pending,
+    /// `running`.
+    Running,
+    /// `shutting-down`.
+    ShuttingDown,
+    /// `stopping`.
+    Stopping,
+    /// `stopped`.
+    Stopped,
+    /// `terminated`.
+    Terminated,
+    /// One that this version does not know.
+    Unknown,
+}
+
+/// A network interface as an instance shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceInterface {
+    /// ID.
+    pub id: EniId,
+    /// `attachment.deviceIndex`; `None` without attachment.
+    pub device_index: Option<i32>,
+    /// Whether its status is `in-use`.
+    pub in_use: bool,
+    /// Private IPv4 addresses, primary first.
+    pub private_ips: Vec<Box<str>>,
+    /// IPv6 addresses.
+    pub ipv6_addresses: Vec<Box<str>>,
+    /// Whether it drops packets that are not its own.
+    pub source_dest_check: Option<bool>,
+    /// Security groups.
+    pub security_groups: Vec<SecurityGroupId>,
+}
+
+/// Asks for network interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeNetworkInterfaces {
+    /// Filters.
+    pub filters: Vec<Filter>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkInterface {
+    /// ID.
+    pub id: EniId,
+    /// Zone.
+    pub zone: Box<str>,
+    /// Private DNS name; empty when there is none.
+    pub private_dns_name: Box<str>,
+    /// Private IPv4 address; empty when there is none.
+    pub private_ip: Box<str>,
+    /// IPv6 addresses.
+    pub ipv6_addresses: Vec<Box<str>>,
+}
+
+/// Asks for all zones of the region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeAvailabilityZones;
+
+/// A zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AvailabilityZone {
+    /// Name, such as `us-west-2a`.
+    pub name: Box<str>,
+    /// ID, such as `usw2-az1`.
+    pub id: Box<str>,
+    /// `availability-zone`, `local-zone`, `wavelength-zone`.
+    pub zone_type: Box<str>,
+}
+
+/// Asks where instances stand in the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeInstanceTopology {
+    /// Which ones, at most 100.
+    pub ids: Vec<InstanceId>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// Where an instance stands in the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceTopology {
+    /// Which one.
+    pub id: InstanceId,
+    /// Network nodes, outermost first.
+    pub network_nodes: Vec<Box<str>>,
+}
+
+/// Asks for subnets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeSubnets {
+    /// By ID.
+    pub ids: Vec<SubnetId>,
+    /// By filters.
+    pub filters: Vec<Filter>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// ID.
+    pub id: SubnetId,
+    /// VPC.
+    pub vpc: VpcId,
+    /// Zone.
+    pub zone: Box<str>,
+    /// IPv4 network; `None` in an IPv6-only subnet.
+    pub cidr: Option<Ipv4Net>,
+    /// IPv6 networks that are associated.
+    pub ipv6_cidrs: Vec<Ipv6Net>,
+    /// Free IPv4 addresses.
+    pub free_ips: u32,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// Asks for VPCs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeVpcs {
+    /// By ID.
+    pub ids: Vec<VpcId>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A VPC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vpc {
+    /// ID.
+    pub id: VpcId,
+    /// Networks of both families that are associated.
+    pub cidrs: Vec<IpNet>,
+}
+
+/// Asks for route tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeRouteTables {
+    /// By ID.
+    pub ids: Vec<RouteTableId>,
+    /// By filters.
+    pub filters: Vec<Filter>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A route table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteTable {
+    /// ID.
+    pub id: RouteTableId,
+    /// VPC.
+    pub vpc: VpcId,
+    /// Subnets with an explicit association.
+    pub subnets: Vec<SubnetId>,
+    /// Whether it is the VPC's main table.
+    pub main: bool,
+    /// Routes.
+    pub routes: Vec<Route>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Destination, v4 or v6; `None` for prefix lists.
+    pub destination: Option<IpNet>,
+    /// Whether its state is `blackhole`.
+    pub blackhole: bool,
+    /// Instance that it leads to.
+    pub instance: Option<InstanceId>,
+    /// Network interface that it leads to.
+    pub interface: Option<EniId>,
+    /// Gateway that it leads to (`igw-…`, `local`, …).
+    pub gateway: Option<Box<str>>,
+}
+
+/// What a route leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// An instance with one interface.
+    Instance(InstanceId),
+    /// A network interface.
+    Interface(EniId),
+}
+
+macro_rules! route_requests {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            /// Table.
+            pub table: RouteTableId,
+            /// Destination.
+            pub destination: IpNet,
+            /// Target.
+            pub target: RouteTarget,
+        }
+    )*};
+}
+
+route_requests! {
+    /// Creates a route (`RouteAlreadyExists`, `RouteLimitExceeded`).
+    CreateRoute,
+    /// Replaces the target of a route.
+    ReplaceRoute
+}
+
+/// Deletes a route (`InvalidRoute.NotFound`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteRoute {
+    /// Table.
+    pub table: RouteTableId,
+    /// Destination.
+    pub destination: IpNet,
+}
+
+/// Switches the source/destination check of an instance with one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModifyInstanceAttribute {
+    /// Which one.
+    pub id: InstanceId,
+    /// New value.
+    pub source_dest_check: bool,
+}
+
+/// Switches the source/destination check of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModifyNetworkInterfaceAttribute {
+    /// Which one.
+    pub id: EniId,
+    /// New value.
+    pub source_dest_check: bool,
+}
+
+/// Asks for security groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeSecurityGroups {
+    /// By ID (`InvalidGroup.NotFound`).
+    pub ids: Vec<SecurityGroupId>,
+    /// By filters.
+    pub filters: Vec<Filter>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A security group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecurityGroup {
+    /// ID.
+    pub id: SecurityGroupId,
+    /// Name.
+    pub name: Box<str>,
+    /// Description.
+    pub description: Box<str>,
+    /// VPC.
+    pub vpc: Option<VpcId>,
+    /// Ingress rules, one per source.
+    pub ingress: Vec<Rule>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// One ingress rule: protocol, ports, and one source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rule {
+    /// `tcp`, `udp`, `icmp`, `icmpv6`, `-1` (all) or a number.
+    pub protocol: Box<str>,
+    /// First and last port; for ICMP type and code. `None` where all are meant.
+    pub ports: Option<(i32, i32)>,
+    /// Source.
+    pub source: RuleSource,
+    /// Description; empty when there is none.
+    pub description: Box<str>,
+}
+
+/// Source of an ingress rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RuleSource {
+    /// A network.
+    Cidr(IpNet),
+    /// Members of a security group, with the owner's account where the answer names one.
+    Group(SecurityGroupId, Option<Box<str>>),
+    /// A prefix list.
+    PrefixList(Box<str>),
+}
+
+/// Creates a security group with its tags (`InvalidGroup.Duplicate`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateSecurityGroup {
+    /// Name.
+    pub name: Box<str>,
+    /// Description.
+    pub description: Box<str>,
+    /// VPC.
+    pub vpc: VpcId,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// Deletes a security group (`DependencyViolation`, `InvalidGroup.NotFound`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteSecurityGroup {
+    /// Which one.
+    pub id: SecurityGroupId,
+}
+
+/// Adds ingress rules, all or none (`InvalidPermission.Duplicate`, `RulesPerSecurityGroupLimitExceeded`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizeSecurityGroupIngress {
+    /// Group.
+    pub id: SecurityGroupId,
+    /// Rules.
+    pub rules: Vec<Rule>,
+}
+
+/// Removes ingress rules (`InvalidPermission.NotFound`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevokeSecurityGroupIngress {
+    /// Group.
+    pub id: SecurityGroupId,
+    /// Rules.
+    pub rules: Vec<Rule>,
+}
+
+/// Puts tags on EC2 objects, at most 1,000 of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateTags {
+    /// IDs.
+    pub resources: Vec<Box<str>>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// Takes tags with these keys and values off EC2 objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteTags {
+    /// IDs.
+    pub resources: Vec<Box<str>>,
+    /// Tags.
+    pub tags: Tags,
+}

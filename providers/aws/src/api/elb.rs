@@ -1,0 +1,616 @@
+//! Elastic Load Balancing: requests and what they answer, as far as the provider reads it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    num::NonZeroU16,
+};
+
+use jiff::Timestamp;
+
+use super::{
+    AllocationId, InstanceId, ListenerArn, LoadBalancerArn, SecurityGroupId, SubnetId, Tags, TargetGroupArn, VpcId,
+};
+
+/// Attributes of a load balancer, target group or listener: key and value as AWS spells them.
+pub type Attributes = BTreeMap<Box<str>, Box<str>>;
+
+/// Names of an enum on the wire.
+macro_rules! wire_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $wire:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[$vdoc])* $variant),* }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Returns AWS' spelling.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $wire),* }
+            }
+
+            /// Reads AWS' spelling; `None` for a value that this version does not know.
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($wire => Some(Self::$variant),)* _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+wire_enum! {
+    /// Who reaches a load balancer. Cannot be changed.
+    Scheme {
+        /// Everybody.
+        InternetFacing = "internet-facing",
+        /// The VPC and what is connected to it.
+        Internal = "internal",
+    }
+}
+
+wire_enum! {
+    /// Address families of a load balancer, or of a target group (where only the first and the last are meant).
+    IpAddressType {
+        /// IPv4.
+        Ipv4 = "ipv4",
+        /// Both.
+        Dualstack = "dualstack",
+        /// IPv6, of target groups.
+        Ipv6 = "ipv6",
+    }
+}
+
+wire_enum! {
+    /// Protocol of a listener or a target group.
+    ElbProtocol {
+        /// TCP.
+        Tcp = "TCP",
+        /// UDP.
+        Udp = "UDP",
+        /// TCP and UDP.
+        TcpUdp = "TCP_UDP",
+        /// TLS.
+        Tls = "TLS",
+    }
+}
+
+wire_enum! {
+    /// Protocol of a health check.
+    HealthProtocol {
+        /// TCP.
+        Tcp = "TCP",
+        /// HTTP.
+        Http = "HTTP",
+        /// HTTPS.
+        Https = "HTTPS",
+    }
+}
+
+wire_enum! {
+    /// What targets of a target group are.
+    TargetType {
+        /// Instances.
+        Instance = "instance",
+        /// Addresses.
+        Ip = "ip",
+    }
+}
+
+wire_enum! {
+    /// State of a load balancer.
+    LoadBalancerState {
+        /// Being made; the DNS name is there.
+        Provisioning = "provisioning",
+        /// Serves.
+        Active = "active",
+        /// Serves without what it needs to scale.
+        ActiveImpaired = "active_impaired",
+        /// Could not be made.
+        Failed = "failed",
+    }
+}
+
+/// Asks for load balancers: by name or by ARN (at most 20, one that is missing fails all with `LoadBalancerNotFound`), or
+/// for all of the region, 400 a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeLoadBalancers {
+    /// By name.
+    pub names: Vec<Box<str>>,
+    /// By ARN.
+    pub arns: Vec<LoadBalancerArn>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A load balancer of the v2 API. Not necessarily a network load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadBalancer {
+    /// ARN.
+    pub arn: LoadBalancerArn,
+    /// Name.
+    pub name: Box<str>,
+    /// DNS name; empty when there is none.
+    pub dns_name: Box<str>,
+    /// `network`, `application`, `gateway`.
+    pub kind: Box<str>,
+    /// Scheme; `None` for one that this version does not know.
+    pub scheme: Option<Scheme>,
+    /// State; `None` for one that this version does not know.
+    pub state: Option<LoadBalancerState>,
+    /// Why it is in this state; empty when nothing is said.
+    pub state_reason: Box<str>,
+    /// VPC.
+    pub vpc: Option<VpcId>,
+    /// Address families.
+    pub ip_address_type: Option<IpAddressType>,
+    /// Subnets, with the addresses in each.
+    pub zones: Vec<LoadBalancerZone>,
+    /// Security groups.
+    pub security_groups: Vec<SecurityGroupId>,
+    /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`: `on` or `off`.
+    pub private_link_rules: Option<bool>,
+    /// `EnablePrefixForIpv6SourceNat`: `on` or `off`.
+    pub ipv6_source_nat: Option<bool>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+}
+
+/// A load balancer in one zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadBalancerZone {
+    /// Zone.
+    pub zone: Box<str>,
+    /// Subnet.
+    pub subnet: Option<SubnetId>,
+    /// Elastic IP addresses there.
+    pub allocations: Vec<AllocationId>,
+    /// Private IPv4 addresses there, as far as they were asked for.
+    pub private_ipv4: Vec<Box<str>>,
+    /// IPv6 addresses there.
+    pub ipv6: Vec<Box<str>>,
+}
+
+/// Creates a network load balancer. Idempotent with identical settings; others: `DuplicateLoadBalancerName`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateLoadBalancer {
+    /// Name, at most 32 characters.
+    pub name: Box<str>,
+    /// Scheme.
+    pub scheme: Scheme,
+    /// Address families.
+    pub ip_address_type: IpAddressType,
+    /// One subnet per zone.
+    pub subnets: Vec<SubnetMapping>,
+    /// Security groups. An NLB that is created without can never have one.
+    pub security_groups: Vec<SecurityGroupId>,
+    /// `EnablePrefixForIpv6SourceNat`.
+    pub ipv6_source_nat: Option<bool>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// A subnet of a load balancer and the address it shall have there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SubnetMapping {
+    /// Subnet.
+    pub subnet: SubnetId,
+    /// Elastic IP address.
+    pub allocation: Option<AllocationId>,
+    /// Private IPv4 address.
+    pub private_ipv4: Option<Ipv4Addr>,
+    /// IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+/// Sets the subnets of a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetSubnets {
+    /// Load balancer.
+    pub arn: LoadBalancerArn,
+    /// All subnets.
+    pub subnets: Vec<SubnetMapping>,
+    /// `EnablePrefixForIpv6SourceNat`.
+    pub ipv6_source_nat: Option<bool>,
+}
+
+/// Sets the address families of a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetIpAddressType {
+    /// Load balancer.
+    pub arn: LoadBalancerArn,
+    /// Address families.
+    pub ip_address_type: IpAddressType,
+}
+
+/// Sets the security groups of a load balancer that has some (`InvalidConfigurationRequest` otherwise).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetSecurityGroups {
+    /// Load balancer.
+    pub arn: LoadBalancerArn,
+    /// All groups.
+    pub groups: Vec<SecurityGroupId>,
+    /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`.
+    pub private_link_rules: Option<bool>,
+}
+
+macro_rules! by_arn {
+    ($($(#[$doc:meta])* $name:ident($arn:ty)),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            /// Which one.
+            pub arn: $arn,
+        }
+    )*};
+}
+
+by_arn! {
+    /// Asks for the attributes of a load balancer.
+    DescribeLoadBalancerAttributes(LoadBalancerArn),
+    /// Deletes a load balancer with its listeners; succeeds on nothing (`OperationNotPermitted` under deletion protection).
+    DeleteLoadBalancer(LoadBalancerArn),
+    /// Asks for the attributes of a target group.
+    DescribeTargetGroupAttributes(TargetGroupArn),
+    /// Asks for the targets of a target group and their health.
+    DescribeTargetHealth(TargetGroupArn),
+    /// Deletes a target group that no listener uses (`ResourceInUse`); succeeds on nothing.
+    DeleteTargetGroup(TargetGroupArn),
+    /// Asks for the attributes of a listener.
+    DescribeListenerAttributes(ListenerArn),
+    /// Asks for all certificates of a TLS listener.
+    DescribeListenerCertificates(ListenerArn),
+    /// Deletes a listener (`ListenerNotFound`).
+    DeleteListener(ListenerArn),
+}
+
+macro_rules! set_attributes {
+    ($($(#[$doc:meta])* $name:ident($arn:ty)),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            /// Which one.
+            pub arn: $arn,
+            /// Attributes to set; others stay.
+            pub attributes: Attributes,
+        }
+    )*};
+}
+
+set_attributes! {
+    /// Sets attributes of a load balancer.
+    ModifyLoadBalancerAttributes(LoadBalancerArn),
+    /// Sets attributes of a target group.
+    ModifyTargetGroupAttributes(TargetGroupArn),
+    /// Sets attributes of a listener.
+    ModifyListenerAttributes(ListenerArn),
+}
+
+/// Asks for target groups: of a load balancer, by ARN or name (at most 20), or for all of the region, 400 a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeTargetGroups {
+    /// Of this load balancer; an empty list when it has none.
+    pub load_balancer: Option<LoadBalancerArn>,
+    /// By ARN (`TargetGroupNotFound`).
+    pub arns: Vec<TargetGroupArn>,
+    /// By name (`TargetGroupNotFound`).
+    pub names: Vec<Box<str>>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A target group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetGroup {
+    /// ARN.
+    pub arn: TargetGroupArn,
+    /// Name.
+    pub name: Box<str>,
+    /// Protocol; `None` for one that this version does not know.
+    pub protocol: Option<ElbProtocol>,
+    /// Port; 0 when there is none.
+    pub port: u16,
+    /// VPC.
+    pub vpc: Option<VpcId>,
+    /// What its targets are; `None` for a type that this version does not know.
+    pub target_type: Option<TargetType>,
+    /// Address family of its targets.
+    pub ip_address_type: Option<IpAddressType>,
+    /// Health check; `None` for a protocol that this version does not know.
+    pub health_check: Option<HealthCheck>,
+    /// Load balancers that use it.
+    pub load_balancers: Vec<LoadBalancerArn>,
+}
+
+/// A health check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HealthCheck {
+    /// Protocol.
+    pub protocol: HealthProtocol,
+    /// `traffic-port` or a number.
+    pub port: HealthPort,
+    /// Path; `None` for TCP.
+    pub path: Option<Box<str>>,
+    /// Seconds between two checks.
+    pub interval: u32,
+    /// Seconds to wait for an answer.
+    pub timeout: u32,
+    /// Good checks until a target is healthy.
+    pub healthy: u32,
+    /// Bad checks until it is not.
+    pub unhealthy: u32,
+    /// Accepted status codes, such as `200-399`; `None` for TCP, or to leave it to AWS.
+    pub matcher: Option<Box<str>>,
+}
+
+/// Port of a health check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HealthPort {
+    /// The port of each target.
+    Traffic,
+    /// This one.
+    Number(NonZeroU16),
+}
+
+impl fmt::Display for HealthPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Traffic => f.write_str("traffic-port"),
+            Self::Number(port) => port.fmt(f),
+        }
+    }
+}
+
+/// Creates a target group. Idempotent with identical settings; others: `DuplicateTargetGroupName`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateTargetGroup {
+    /// Name, at most 32 characters.
+    pub name: Box<str>,
+    /// Protocol.
+    pub protocol: ElbProtocol,
+    /// Port.
+    pub port: NonZeroU16,
+    /// VPC.
+    pub vpc: VpcId,
+    /// What its targets are.
+    pub target_type: TargetType,
+    /// Address family; left to AWS (IPv4) when `None`.
+    pub ip_address_type: Option<IpAddressType>,
+    /// Health check.
+    pub health_check: HealthCheck,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// Changes the health check of a target group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModifyTargetGroup {
+    /// Which one.
+    pub arn: TargetGroupArn,
+    /// New health check.
+    pub health_check: HealthCheck,
+}
+
+/// A target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    /// Instance ID or address.
+    pub id: Box<str>,
+    /// Port.
+    pub port: u16,
+    /// `all` for an address outside the VPC.
+    pub zone: Option<Box<str>>,
+}
+
+/// A target and how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetHealth {
+    /// Which one.
+    pub target: Target,
+    /// `initial`, `healthy`, `unhealthy`, `draining`, `unused`, `unavailable`.
+    pub state: Box<str>,
+    /// Reason code, such as `Target.DeregistrationInProgress`; empty when nothing is said.
+    pub reason: Box<str>,
+}
+
+/// Registers targets (`InvalidTarget`, `TooManyTargets`). One that is registered already is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisterTargets {
+    /// Target group.
+    pub arn: TargetGroupArn,
+    /// Targets, at most 200.
+    pub targets: Vec<Target>,
+}
+
+/// Deregisters targets. One that is not registered is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeregisterTargets {
+    /// Target group.
+    pub arn: TargetGroupArn,
+    /// Targets, at most 200.
+    pub targets: Vec<Target>,
+}
+
+/// Asks for listeners of one load balancer, page by page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribeListeners {
+    /// Load balancer (`LoadBalancerNotFound`).
+    pub load_balancer: LoadBalancerArn,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// ARN.
+    pub arn: ListenerArn,
+    /// Port.
+    pub port: u16,
+    /// Protocol; `None` for one that this version does not know.
+    pub protocol: Option<ElbProtocol>,
+    /// Default certificate of a TLS listener.
+    pub certificate: Option<Box<str>>,
+    /// Security policy of a TLS listener.
+    pub ssl_policy: Option<Box<str>>,
+    /// ALPN policy of a TLS listener.
+    pub alpn_policy: Option<Box<str>>,
+    /// Where it forwards to by default; several or none are both `None`.
+    pub target_group: Option<TargetGroupArn>,
+}
+
+/// Settings of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerSpec {
+    /// Port.
+    pub port: NonZeroU16,
+    /// Protocol.
+    pub protocol: ElbProtocol,
+    /// Where it forwards to.
+    pub target_group: TargetGroupArn,
+    /// Default certificate, for TLS.
+    pub certificate: Option<Box<str>>,
+    /// Security policy, for TLS; AWS' default when `None`.
+    pub ssl_policy: Option<Box<str>>,
+    /// ALPN policy, for TLS.
+    pub alpn_policy: Option<Box<str>>,
+}
+
+/// Creates a listener (`DuplicateListener`, `CertificateNotFound`, …).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateListener {
+    /// Load balancer.
+    pub load_balancer: LoadBalancerArn,
+    /// Settings.
+    pub spec: ListenerSpec,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// Changes a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModifyListener {
+    /// Which one.
+    pub arn: ListenerArn,
+    /// Settings.
+    pub spec: ListenerSpec,
+}
+
+/// A certificate of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// ARN.
+    pub arn: Box<str>,
+    /// Whether it is the default one.
+    pub default: bool,
+}
+
+macro_rules! certificates {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            /// Listener (`ListenerNotFound`, which may be untrue just after it was created).
+            pub arn: ListenerArn,
+            /// Certificate ARNs.
+            pub certificates: Vec<Box<str>>,
+        }
+    )*};
+}
+
+certificates! {
+    /// Adds certificates for SNI.
+    AddListenerCertificates,
+    /// Removes certificates for SNI.
+    RemoveListenerCertificates
+}
+
+/// Asks for tags of load balancers, target groups and listeners, at most 20 ARNs. One that is missing fails all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribeElbTags {
+    /// ARNs.
+    pub arns: Vec<Box<str>>,
+}
+
+/// Puts tags on load balancers, target groups and listeners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddElbTags {
+    /// ARNs, at most 20.
+    pub arns: Vec<Box<str>>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// Takes tags off load balancers, target groups and listeners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoveElbTags {
+    /// ARNs, at most 20.
+    pub arns: Vec<Box<str>>,
+    /// Keys.
+    pub keys: Vec<Box<str>>,
+}
+
+/// Asks for classic load balancers: by name (`LoadBalancerNotFound`), or for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeClassic {
+    /// Names.
+    pub names: Vec<Box<str>>,
+    /// Token of the page.
+    pub token: Option<String>,
+}
+
+/// A classic load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassicLoadBalancer {
+    /// Name.
+    pub name: Box<str>,
+    /// DNS name.
+    pub dns_name: Box<str>,
+    /// Members.
+    pub instances: Vec<InstanceId>,
+    /// Security groups.
+    pub security_groups: Vec<SecurityGroupId>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+}
+
+/// Asks for tags of classic load balancers, at most 20.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribeClassicTags {
+    /// Names.
+    pub names: Vec<Box<str>>,
+}
+
+macro_rules! classic_members {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            /// Load balancer.
+            pub name: Box<str>,
+            /// Instances.
+            pub instances: Vec<InstanceId>,
+        }
+    )*};
+}
+
+classic_members! {
+    /// Adds instances to a classic load balancer.
+    RegisterClassic,
+    /// Removes instances from a classic load balancer.
+    DeregisterClassic
+}
+
+/// Deletes a classic load balancer; succeeds on nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteClassic {
+    /// Name.
+    pub name: Box<str>,
+}

@@ -1,0 +1,86 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use ccm_core::provider::CloudError;
+
+use super::Action;
+
+/// A request that failed.
+///
+/// `Display` says what was asked and what AWS answered; [`classify`](crate::client) turns it into a [`CloudError`].
+#[derive(Clone, Debug)]
+pub struct AwsError {
+    /// What was asked; `None` for the metadata service.
+    pub action: Option<Action>,
+    /// What happened.
+    pub fault: Fault,
+}
+
+/// What happened to a request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// AWS refused it.
+    Answer {
+        /// Error code, such as `InvalidInstanceID.NotFound`, as on the wire: without `Exception` where the SDK adds it.
+        code: Box<str>,
+        /// Message for people.
+        message: Box<str>,
+        /// HTTP status.
+        status: u16,
+        /// ID by which AWS knows the request.
+        request_id: Option<Box<str>>,
+    },
+    /// There is no answer, or none that can be read. AWS may have carried out the request.
+    Unanswered(Arc<dyn std::error::Error + Send + Sync>),
+    /// It was not sent: our own budget is used up. It may be sent after this time.
+    Budget(Duration),
+    /// It was not sent, or not waited for: leadership is lost, or the operation was cancelled.
+    Refused(CloudError),
+}
+
+impl AwsError {
+    /// Makes the error of an answer.
+    pub fn answer(action: Action, status: u16, code: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
+        let fault = Fault::Answer { code: code.into(), message: message.into(), status, request_id: None };
+        Self { action: Some(action), fault }
+    }
+
+    /// Makes the error of a missing answer.
+    pub fn unanswered(action: Action, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { action: Some(action), fault: Fault::Unanswered(Arc::from(source.into())) }
+    }
+
+    /// Returns the error code of the answer; empty when there is none.
+    pub fn code(&self) -> &str {
+        match &self.fault {
+            Fault::Answer { code, .. } => code,
+            _ => "",
+        }
+    }
+
+    /// Tells whether AWS answered with this code.
+    pub fn is(&self, code: &str) -> bool {
+        self.code() == code
+    }
+}
+
+impl fmt::Display for AwsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = self.action.map_or("instance metadata", Action::name);
+        match &self.fault {
+            Fault::Answer { code, message, .. } => write!(f, "{action}: {code}: {message}"),
+            Fault::Unanswered(_) => write!(f, "{action}: no answer"),
+            Fault::Budget(after) => write!(f, "{action}: request budget used up for {after:?}"),
+            Fault::Refused(_) => write!(f, "{action}: not sent"),
+        }
+    }
+}
+
+impl std::error::Error for AwsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            Fault::Unanswered(source) => Some(&**source),
+            Fault::Refused(error) => Some(error),
+            Fault::Answer { .. } | Fault::Budget(_) => None,
+        }
+    }
+}

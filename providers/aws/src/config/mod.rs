@@ -1,0 +1,229 @@
+//! `cloud.conf`: upstream's keys, and ours beside them.
+//!
+//! [`Settings`] is what everything else reads: complete, checked, nothing left to interpret.
+
+use std::{sync::Arc, time::Duration};
+
+use ccm_core::k8s::IpFamily;
+
+use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
+
+/// The configuration of the provider, checked. `Default` is that of an empty file.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent switches, each a key of the file")]
+pub struct Settings {
+    /// Region, from `Region` or `Zone`; `None` has the metadata service asked.
+    pub region: Option<Box<str>>,
+    /// `VPC`; `None` has the metadata service asked.
+    pub vpc: Option<VpcId>,
+    /// `SubnetID`: subnet of the own instance, and the last resort of subnet discovery.
+    pub subnet: Option<SubnetId>,
+    /// `RouteTableID`, repeatable here: exactly these route tables.
+    pub route_tables: Vec<RouteTableId>,
+    /// `RoleARN`, with the source of `SourceARN`.
+    pub role: Option<Role>,
+    /// `KubernetesClusterID`.
+    pub cluster_id: Option<Box<str>>,
+    /// `KubernetesClusterTag`: the legacy tag.
+    pub cluster_tag: Option<Box<str>>,
+    /// `DisableSecurityGroupIngress`: rules of nodes' security groups are left alone.
+    pub disable_security_group_ingress: bool,
+    /// `ElbSecurityGroup`: a group that is never changed or deleted.
+    pub protected_security_group: Option<SecurityGroupId>,
+    /// `NodeIPFamilies`, in order. Default IPv4.
+    pub node_ip_families: Vec<IpFamily>,
+    /// `ClusterServiceLoadBalancerHealthProbeMode=Shared`, with port and path.
+    pub shared_health_probe: Option<SharedProbe>,
+    /// `SupportedTopologyInstanceTypePattern`: types whose network topology must be known.
+    pub topology_types: TypePattern,
+    /// `NLBSecurityGroupMode=Managed`.
+    pub managed_security_groups: bool,
+    /// `DefaultLoadBalancerType`: what a Service without type annotation gets.
+    pub default_type: DefaultType,
+    /// `ClaimExternalLoadBalancers`: types `external` and `nlb-ip` are served.
+    pub claim_external: bool,
+    /// `LoadBalancerClass`, repeatable: classes that are served.
+    pub classes: Vec<Box<str>>,
+    /// `DefaultTargetType`.
+    pub default_target_type: crate::api::elb::TargetType,
+    /// `BackendSecurityGroup`: the shared backend group to use.
+    pub backend_security_group: Option<SecurityGroupId>,
+    /// `EnableSharedBackendSecurityGroup`: one group on every NLB that the nodes admit. Off by default.
+    pub shared_backend_security_group: bool,
+    /// `DriftCheckInterval`. Default 1 h. The framework's own period rules; this one bounds trust in caches.
+    pub drift_check_interval: Duration,
+    /// `[ServiceOverride]` sections.
+    pub overrides: Vec<ServiceOverride>,
+    /// Budgets of requests per second, by kind of request.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            region: None,
+            vpc: None,
+            subnet: None,
+            route_tables: Vec::new(),
+            role: None,
+            cluster_id: None,
+            cluster_tag: None,
+            disable_security_group_ingress: false,
+            protected_security_group: None,
+            node_ip_families: vec![IpFamily::V4],
+            shared_health_probe: None,
+            topology_types: TypePattern::default(),
+            managed_security_groups: false,
+            default_type: DefaultType::Unset,
+            claim_external: false,
+            classes: Vec::new(),
+            default_target_type: crate::api::elb::TargetType::Instance,
+            backend_security_group: None,
+            shared_backend_security_group: false,
+            drift_check_interval: Duration::from_secs(3600),
+            overrides: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A role to assume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Its ARN.
+    pub arn: Box<str>,
+    /// Account that it belongs to.
+    pub account: Box<str>,
+    /// `SourceARN`: sent along against confused deputies.
+    pub source: Option<Box<str>>,
+}
+
+/// Health checks of every Service with traffic policy `Cluster` go to kube-proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SharedProbe {
+    /// Port. Default 10256.
+    pub port: std::num::NonZeroU16,
+    /// Path. Default `/healthz`.
+    pub path: Box<str>,
+}
+
+/// What a Service without type annotation gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DefaultType {
+    /// Nothing is configured: it is refused with a hint, since upstream would make a classic load balancer.
+    #[default]
+    Unset,
+    /// `nlb`: a network load balancer.
+    Nlb,
+    /// `none`: left to another controller.
+    None,
+}
+
+/// Which instance types a regular expression matches.
+#[derive(Clone, Debug)]
+pub struct TypePattern(regex::Regex);
+
+impl TypePattern {
+    /// Upstream's default.
+    pub const DEFAULT: &str = r"^(hpc|trn|p)[0-9]+[a-z]*(-[a-z0-9]+)?(\.[0-9a-z]*)$";
+
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// It is no regular expression.
+    pub fn parse(pattern: &str) -> Result<Self, regex::Error> {
+        regex::Regex::new(pattern).map(Self)
+    }
+
+    /// Tells whether the pattern occurs in an instance type.
+    pub fn matches(&self, instance_type: &str) -> bool {
+        self.0.is_match(instance_type)
+    }
+}
+
+impl Default for TypePattern {
+    fn default() -> Self {
+        Self(regex::Regex::new(Self::DEFAULT).expect("the default is a regular expression"))
+    }
+}
+
+impl PartialEq for TypePattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+/// A `[ServiceOverride]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceOverride {
+    /// Which client.
+    pub service: OverriddenService,
+    /// Region that it is for.
+    pub region: Box<str>,
+    /// Endpoint.
+    pub url: Box<str>,
+    /// Region to sign for.
+    pub signing_region: Box<str>,
+    /// Name to sign for; the service's own when `None`.
+    pub signing_name: Option<Box<str>>,
+}
+
+/// A client that a `[ServiceOverride]` section changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OverriddenService {
+    /// EC2.
+    Ec2,
+    /// Elastic Load Balancing v2.
+    Elb,
+    /// Elastic Load Balancing (classic).
+    Classic,
+    /// STS.
+    Sts,
+    /// The instance metadata service; the region does not matter.
+    Imds,
+    /// A service that this provider does not call, such as KMS.
+    Other(Box<str>),
+}
+
+/// Budgets: requests per second, and how many at once after a pause.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Reads of EC2. Default 20/s, 100 at once.
+    pub ec2_read: Rate,
+    /// Changes of EC2. Default 5/s, 50 at once.
+    pub ec2_write: Rate,
+    /// `DescribeInstanceTopology`. Default 1/s, 1 at once.
+    pub topology: Rate,
+    /// Reads of Elastic Load Balancing. Default 10/s, 40 at once.
+    pub elb_read: Rate,
+    /// Registrations of targets. Default 4/s, 20 at once.
+    pub elb_register: Rate,
+    /// Other changes of Elastic Load Balancing. Default 3/s, 20 at once.
+    pub elb_write: Rate,
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Tokens per second; more than 0.
+    pub per_second: f64,
+    /// Capacity; at least 1.
+    pub burst: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let rate = |per_second, burst| Rate { per_second, burst };
+        Self {
+            ec2_read: rate(20.0, 100),
+            ec2_write: rate(5.0, 50),
+            topology: rate(1.0, 1),
+            elb_read: rate(10.0, 40),
+            elb_register: rate(4.0, 20),
+            elb_write: rate(3.0, 20),
+        }
+    }
+}
+
+/// Settings as they are shared.
+pub type SharedSettings = Arc<Settings>;

@@ -1,0 +1,3 @@
+//! Load balancers: Network Load Balancers for Services.
+
+pub mod model;

@@ -1,0 +1,12 @@
+//! The AWS provider: EC2 instances and routes, and Network Load Balancers.
+
+#![deny(missing_docs)]
+
+pub mod api;
+pub mod client;
+pub mod cluster;
+pub mod config;
+pub mod lb;
+pub mod scope;
+#[cfg(feature = "sdk")]
+pub mod sdk;

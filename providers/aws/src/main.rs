@@ -1,0 +1,3 @@
+//! `ccm-aws`: the cloud-controller-manager for AWS.
+
+fn main() {}
