@@ -44,6 +44,7 @@ pub(crate) enum Meaning {
 
 impl Meaning {
     /// Reads a code as on the wire.
+    // length: one table
     pub(crate) fn of(code: &str) -> Self {
         match code {
             "RequestLimitExceeded"
