@@ -6,11 +6,11 @@ use aws_config::{
     BehaviorVersion, SdkConfig, identity::IdentityCache, retry::RetryConfig,
     stalled_stream_protection::StalledStreamProtectionConfig, timeout::TimeoutConfig,
 };
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_types::{SigningName, region::Region};
 
 use super::{
-    credentials::{AssumedRole, Chain},
+    credentials::{self, AssumedRole, Chain},
     endpoints::{self, Place},
     headers::{SignAs, SourceHeaders, UserAgent},
     metadata::SdkMetadata,
@@ -26,10 +26,6 @@ use crate::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the SDKs take within a region.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
-/// Credentials that do not expire, such as those of a file, are asked for again after this time.
-const LASTING_CREDENTIALS: Duration = Duration::from_secs(30);
-/// Credentials that expire are renewed this long before.
-const RENEWAL: Duration = Duration::from_mins(1);
 
 /// The way to AWS.
 #[derive(Clone)]
@@ -73,19 +69,27 @@ pub async fn connect(settings: &Settings) -> Result<Connection, ConnectError> {
     connect_with(settings, Surroundings::of_process()).await
 }
 
+/// [`connect`] with these keys in place of the SDK's chain, for suites against a server that checks no signatures.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with_keys(settings: &Settings, id: &str, secret: &str) -> Result<Connection, ConnectError> {
+    let keys = Credentials::new(id, secret, None, None, "Given");
+    let credentials = Some(SharedCredentialsProvider::new(keys));
+    connect_with(settings, Surroundings { credentials, ..Surroundings::of_process() }).await
+}
+
 /// What the process finds around it, for tests to say otherwise.
 pub(super) struct Surroundings {
     /// The CA bundle.
     pub(super) bundle: Option<PathBuf>,
     /// Credentials in place of the SDK's chain.
     pub(super) credentials: Option<SharedCredentialsProvider>,
-    /// How long credentials without an end are kept.
-    pub(super) lasting: Duration,
 }
 
 impl Surroundings {
     pub(super) fn of_process() -> Self {
-        Self { bundle: trust::bundle(), credentials: None, lasting: LASTING_CREDENTIALS }
+        Self { bundle: trust::bundle(), credentials: None }
     }
 }
 
@@ -106,7 +110,7 @@ pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> R
         .http_client(http.clone())
         .region(signing.clone())
         .credentials_provider(around.credentials.unwrap_or_else(chain))
-        .identity_cache(IdentityCache::lazy().default_expiration(around.lasting).buffer_time(RENEWAL).build())
+        .identity_cache(IdentityCache::lazy().buffer_time(credentials::RENEWAL).build())
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts())
         // The request's own time limit suffices, and a slow answer is no reason to ask again.

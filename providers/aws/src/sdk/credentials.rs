@@ -1,6 +1,11 @@
 //! Whose requests they are: the SDK's chain, read again when its files change, and a role on top of it.
 
-use std::{env, fmt, fs, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{
+    env, fmt, fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use aws_config::{default_provider::credentials::DefaultCredentialsChain, imds, provider_config::ProviderConfig};
 use aws_credential_types::{
@@ -11,6 +16,12 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_types::region::Region;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
+
+/// Credentials are renewed this long before they expire.
+pub(super) const RENEWAL: Duration = Duration::from_mins(1);
+/// Credentials that do not expire, such as those of a file, are asked for again after this time. The SDK's own time for
+/// that cannot be less than 15 minutes.
+const LASTING: Duration = Duration::from_secs(30);
 
 /// The SDK's default chain. Its providers keep what they read from profile files for as long as they live: they are made
 /// anew when one of the files holds something else. Token files are read by the SDK whenever it renews credentials.
@@ -65,7 +76,11 @@ impl ProvideCredentials for Chain {
     where
         Self: 'a,
     {
-        future::ProvideCredentials::new(async move { self.chain().await.provide_credentials().await })
+        future::ProvideCredentials::new(async move {
+            let mut credentials = self.chain().await.provide_credentials().await?;
+            credentials.expiry_mut().get_or_insert(SystemTime::now() + RENEWAL + LASTING);
+            Ok(credentials)
+        })
     }
 }
 
