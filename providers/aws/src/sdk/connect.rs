@@ -85,11 +85,13 @@ pub(super) struct Surroundings {
     pub(super) bundle: Option<PathBuf>,
     /// Credentials in place of the SDK's chain.
     pub(super) credentials: Option<SharedCredentialsProvider>,
+    /// How often the CA bundle is looked at.
+    pub(super) look: Duration,
 }
 
 impl Surroundings {
     pub(super) fn of_process() -> Self {
-        Self { bundle: trust::bundle(), credentials: None }
+        Self { bundle: trust::bundle(), credentials: None, look: trust::LOOK }
     }
 }
 
@@ -103,7 +105,7 @@ pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> R
             None => return Err(ConnectError::NoRegion),
         },
     };
-    let http = trust::client(around.bundle)?;
+    let http = trust::client(around.bundle, around.look)?;
     let signing = Region::new(String::from(region.clone()));
     let chain = || SharedCredentialsProvider::new(Chain::new(http.clone(), metadata.client(), signing.clone()));
     let base = aws_config::defaults(BehaviorVersion::latest())
