@@ -186,7 +186,7 @@ impl Planner<'_> {
     }
 
     /// What has to go goes first, so that a full group can exchange targets.
-    pub(super) fn membership(&mut self, seen: &SeenGroup, wanted: &[crate::api::elb::Target]) {
+    fn membership(&mut self, seen: &SeenGroup, wanted: &[crate::api::elb::Target]) {
         let Some(have) = &seen.targets else { return };
         let (arn, want) = (&seen.group.arn, members(wanted));
         let surplus: Vec<_> = have.iter().filter(|(id, _)| !want.contains_key(*id)).map(|(_, t)| t.clone()).collect();
@@ -198,6 +198,16 @@ impl Planner<'_> {
         for chunk in missing.chunks(MOST_TARGETS) {
             let why = format!("{} targets are missing", chunk.len());
             self.add(Action::RegisterTargets(GroupRef::Existing(arn.clone()), chunk.to_vec()), why);
+        }
+    }
+
+    /// Brings the members of groups that are there in line.
+    pub(super) fn members(&mut self, pairing: &Pairing<'_>) {
+        for pair in &pairing.pairs {
+            if let Some(seen) = pair.group {
+                let wanted = self.targets(pair.key());
+                self.membership(seen, &wanted);
+            }
         }
     }
 

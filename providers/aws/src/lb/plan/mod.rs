@@ -72,6 +72,21 @@ pub fn plan(wanted: &Wanted, resolved: &Resolved, observed: &Observed) -> Result
     Ok(planner.steps)
 }
 
+/// Plans only what concerns members of living target groups.
+pub fn membership(wanted: &Wanted, targets: &Targets, observed: &Observed) -> Vec<Step> {
+    let resolved = Resolved {
+        vpc: VpcId::from(""),
+        tags: Tags::new(),
+        subnets: None,
+        groups: Vec::new(),
+        targets: targets.clone(),
+        exposure: Digest(0),
+    };
+    let mut planner = Planner { wanted, resolved: &resolved, observed, steps: Vec::new() };
+    planner.members(&Pairing::of(wanted, observed));
+    planner.steps
+}
+
 struct Planner<'a> {
     wanted: &'a Wanted,
     resolved: &'a Resolved,
