@@ -219,8 +219,7 @@ impl State {
             self.check_certificate(certificate)?;
         }
         let listener = self.listener(&c.arn)?;
-        let known =
-            |arn| listener.more_certificates.contains(arn) || listener.certificate.as_ref() == Some(arn);
+        let known = |arn| listener.more_certificates.contains(arn) || listener.certificate.as_ref() == Some(arn);
         let new: Vec<_> = c.certificates.iter().filter(|arn| !known(arn)).cloned().collect();
         let siblings = self.listeners.values().filter(|listener| listener.load_balancer == balancer);
         let count: usize = siblings.map(|listener| listener.more_certificates.len()).sum();
