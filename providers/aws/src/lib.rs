@@ -8,7 +8,9 @@ pub mod cluster;
 pub mod config;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod instances;
 pub mod lb;
+pub mod provider_id;
 pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;
