@@ -2,6 +2,8 @@
 
 mod apply;
 mod bring;
+mod cached;
+pub mod classic;
 pub mod effect;
 mod memory;
 pub mod model;
@@ -10,7 +12,10 @@ mod ownership;
 pub mod plan;
 mod register;
 mod seams;
+pub mod security;
 pub mod seen;
 mod status;
+pub mod subnets;
 mod sweep;
 mod targets;
+pub mod vpc;
