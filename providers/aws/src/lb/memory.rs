@@ -32,15 +32,10 @@ pub(super) struct Known {
     pub(super) instances: BTreeSet<InstanceId>,
     /// When something was last changed: what was read in common before does not count.
     pub(super) changed: Option<Instant>,
-    /// How far a deletion is.
-    pub(super) deleted: Deleted,
-}
-
-/// What a deletion needs not do again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Deleted {
-    /// Balancer and target groups are gone.
-    pub(super) balancer: bool,
+    /// Whether balancer and target groups were deleted, so that the rest of a deletion need not look for them again.
+    pub(super) deleted: bool,
+    /// Names of deleted balancers, which are in descriptions of rules.
+    pub(super) names: BTreeSet<Box<str>>,
 }
 
 impl Known {

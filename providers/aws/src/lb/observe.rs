@@ -18,9 +18,9 @@ use crate::{
     api::{
         AwsError, LoadBalancerArn, Tags, TargetGroupArn,
         elb::{
-            DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners, DescribeLoadBalancerAttributes,
-            DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups, DescribeTargetHealth, ElbProtocol,
-            LoadBalancer, TargetGroup, TargetHealth,
+            DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners,
+            DescribeLoadBalancerAttributes, DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups,
+            DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup, TargetHealth,
         },
     },
     scope::Scope,
@@ -79,7 +79,8 @@ impl Observer {
         let found = self.find(op, question).await?;
         let arn = found.as_ref().map(|balancer| balancer.arn.clone());
         // What nobody ever touched has no groups.
-        let listed = if found.is_some() || question.may_exist { sweep::groups(&self.scope, op).await? } else { Vec::new() };
+        let listed =
+            if found.is_some() || question.may_exist { sweep::groups(&self.scope, op).await? } else { Vec::new() };
         let prefix = group_prefix(question.owner);
         let attached = |group: &TargetGroup| arn.as_ref().is_some_and(|arn| group.load_balancers.contains(arn));
         let listed: Vec<_> =
@@ -322,9 +323,9 @@ pub(super) fn foreign(kind: &str, name: &str, why: &str) -> CloudError {
 
 /// A target on its way out counts as absent: it is registered again when it is wanted.
 fn living(health: Vec<TargetHealth>) -> Members {
-    let living = health.into_iter().filter(|health| {
-        &*health.state != "draining" && &*health.reason != "Target.DeregistrationInProgress"
-    });
+    let living = health
+        .into_iter()
+        .filter(|health| &*health.state != "draining" && &*health.reason != "Target.DeregistrationInProgress");
     living.map(|health| ((health.target.id.clone(), health.target.port), health.target)).collect()
 }
 

@@ -68,11 +68,7 @@ pub(super) async fn groups(scope: &Scope, op: &Op) -> Result<Vec<TargetGroup>, A
 }
 
 /// Reads tags. One that is gone fails the whole request: then each half is asked for by itself, and what is gone has none.
-pub(super) async fn tags(
-    scope: &Scope,
-    op: &Op,
-    arns: Vec<Box<str>>,
-) -> Result<HashMap<Box<str>, Tags>, AwsError> {
+pub(super) async fn tags(scope: &Scope, op: &Op, arns: Vec<Box<str>>) -> Result<HashMap<Box<str>, Tags>, AwsError> {
     let mut open: Vec<Vec<Box<str>>> = arns.chunks(MOST_TAGGED).map(<[_]>::to_vec).rev().collect();
     let mut tags = HashMap::new();
     while let Some(chunk) = open.pop() {
