@@ -22,3 +22,9 @@ mod targets;
 pub mod vpc;
 #[cfg(test)]
 mod tests;
+pub mod annotations;
+mod health;
+pub mod interpret;
+mod listeners;
+pub mod model;
+pub mod names;
