@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{LbStatus, NodeView, ServiceView},
-    provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, EventKind, LbOutcome, Op, PlannedChange, Progress},
+    provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress},
 };
 use tokio::time::Instant;
 
@@ -13,8 +13,8 @@ use super::{
     effect::Picture,
     memory::{Known, Memory},
     model::{SubnetChoice, Targets, Wanted},
+    names,
     observe::{Observer, Question, ago, names_of},
-    ownership::name_by_uid,
     plan::{self, Resolved, Step},
     security::Exposure,
     seen::Observed,
@@ -140,7 +140,7 @@ impl Core {
 
     fn names(&self, order: &Order<'_>) -> (Vec<Box<str>>, Box<str>) {
         let _ = self;
-        let by_uid = name_by_uid(&order.wanted.owner.uid);
+        let by_uid = names::load_balancer(&order.wanted.owner.uid);
         (names_of(order.wanted, &by_uid), by_uid)
     }
 
@@ -382,7 +382,11 @@ impl Core {
     }
 
     /// Returns instances that may run. What is not known may: AWS tells.
-    async fn running(&self, op: &Op, nodes: &[Arc<NodeView>]) -> (BTreeSet<InstanceId>, BTreeSet<SecurityGroupId>) {
+    pub(super) async fn running(
+        &self,
+        op: &Op,
+        nodes: &[Arc<NodeView>],
+    ) -> (BTreeSet<InstanceId>, BTreeSet<SecurityGroupId>) {
         let nodes = nodes.iter().map(|node| &**node).filter(|node| targets::takes_traffic(node));
         let ids: Vec<InstanceId> = provider_id::known_instances(nodes);
         let mut facts = self.surroundings.facts(op, &ids, Duration::MAX).await;

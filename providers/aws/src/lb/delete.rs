@@ -113,9 +113,10 @@ impl Core {
             .map(|group| group.arn);
         let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
         let groups: BTreeSet<TargetGroupArn> = listed.chain(made).collect();
-        let arns = balancers.keys().map(|arn| arn.as_str()).chain(groups.iter().map(|arn| arn.as_str()));
+        let arns = balancers.keys().map(LoadBalancerArn::as_str).chain(groups.iter().map(TargetGroupArn::as_str));
         tags.extend(sweep::tags(&self.scope, op, arns.map(Into::into).collect()).await?);
-        let ours = |arn: &str| tags.get(arn).is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags).is_ok());
+        let ours =
+            |arn: &str| tags.get(arn).is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags).is_ok());
         let balancers = balancers.into_values().filter(|balancer| ours(&balancer.arn)).collect();
         let named = |arn: &str| tags.get(arn).is_some_and(|tags| self.is_named(doomed.owner, tags));
         let groups = groups.into_iter().filter(|arn| named(arn)).collect();

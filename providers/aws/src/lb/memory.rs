@@ -57,6 +57,13 @@ impl Memory {
         self.0.lock().insert(uid.into(), doubt).unwrap_or_default()
     }
 
+    /// Tells whether a Service's network load balancer is known to have this DNS name.
+    pub(super) fn knows(&self, uid: &str, dns_name: &str) -> bool {
+        let known = self.0.lock();
+        let balancer = known.get(uid).and_then(|known| known.observed.as_ref()?.balancer.as_ref());
+        balancer.is_some_and(|seen| *seen.balancer.dns_name == *dns_name)
+    }
+
     pub(super) fn put(&self, uid: &str, known: Known) {
         self.0.lock().insert(uid.into(), known);
     }

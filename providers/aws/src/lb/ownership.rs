@@ -34,12 +34,6 @@ pub(super) fn group_prefix(owner: &OwnerName) -> String {
     format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))
 }
 
-/// Returns the name of a Service's load balancer unless its owner chose one.
-pub(super) fn name_by_uid(uid: &str) -> Box<str> {
-    let name: String = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect();
-    name.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
