@@ -6,6 +6,7 @@ pub mod api;
 pub mod client;
 pub mod cluster;
 pub mod config;
+pub mod identity;
 pub mod lb;
 pub mod scope;
 #[cfg(feature = "sdk")]
