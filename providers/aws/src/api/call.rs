@@ -1,4 +1,4 @@
-#[expect(clippy::wildcard_imports, reason = "the table below names nearly every type of both")]
+#[allow(clippy::wildcard_imports, reason = "the table below names nearly every type of both")]
 use super::{Page, Tags, ec2::*, elb::*};
 use crate::api::SecurityGroupId;
 

@@ -1,3 +1,4 @@
+// length: one table of plain requests and answers, with a line of meaning each
 //! Elastic Load Balancing: requests and what they answer, as far as the provider reads it.
 
 use std::{

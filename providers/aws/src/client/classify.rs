@@ -1,15 +1,244 @@
 //! What the framework does about each error of AWS.
 
+use std::time::Duration;
+
 use ccm_core::provider::{CloudError, ErrorKind};
 
 use crate::api::{AwsError, Fault};
 
+/// How long to wait for somebody to change what AWS refuses.
+const USER_ERROR: Duration = Duration::from_secs(600);
+/// How long to wait for a quota.
+const QUOTA: Duration = Duration::from_secs(300);
+/// How long to wait for a permission.
+const PERMISSION: Duration = Duration::from_secs(60);
+
+/// Event reasons beside the framework's own.
+pub mod reason {
+    /// AWS does not allow the request: credentials or policy.
+    pub const PERMISSION: &str = "AWSPermissionDenied";
+    /// A quota of the account is used up.
+    pub const QUOTA: &str = "AWSQuotaExceeded";
+    /// AWS refuses what the object asks for.
+    pub const REFUSED: &str = "AWSRequestRefused";
+}
+
+/// What a code means, whatever was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// Requests come too fast.
+    Throttled,
+    /// The object is not there.
+    Absent,
+    /// AWS refuses what was asked for.
+    User,
+    /// A quota is used up.
+    Quota,
+    /// Something else is going on with the object.
+    Conflict,
+    /// Credentials or policy.
+    Permission,
+    /// Anything else.
+    Other,
+}
+
+impl Meaning {
+    /// Reads a code as on the wire.
+    // length: one table
+    pub(crate) fn of(code: &str) -> Self {
+        match code {
+            "RequestLimitExceeded"
+            | "Throttling"
+            | "ThrottlingException"
+            | "ThrottledException"
+            | "RequestThrottled"
+            | "RequestThrottledException"
+            | "TooManyRequestsException"
+            | "SlowDown"
+            | "BandwidthLimitExceeded"
+            | "EC2ThrottledException" => Self::Throttled,
+            // `PriorRequestNotComplete` is about one object, which is busy, and not about the rate.
+            "ResourceInUse"
+            | "DependencyViolation"
+            | "PriorRequestNotComplete"
+            | "DuplicateListener"
+            | "OperationNotPermitted"
+            | "IncorrectState"
+            | "InvalidState" => Self::Conflict,
+            "LoadBalancerNotFound"
+            | "TargetGroupNotFound"
+            | "ListenerNotFound"
+            | "InvalidGroup.NotFound"
+            | "InvalidInstanceID.NotFound"
+            | "InvalidRoute.NotFound"
+            | "InvalidRouteTableID.NotFound" => Self::Absent,
+            "CertificateNotFound"
+            | "SSLPolicyNotFound"
+            | "UnsupportedProtocol"
+            | "IncompatibleProtocols"
+            | "AllocationIdNotFound"
+            | "InvalidAllocationID.NotFound"
+            | "InvalidSubnet"
+            | "SubnetNotFound"
+            | "InvalidSubnetID.NotFound"
+            | "AvailabilityZoneNotSupported"
+            | "InvalidScheme"
+            | "InvalidSecurityGroup"
+            | "InvalidConfigurationRequest"
+            | "ValidationError"
+            | "DuplicateTagKeys"
+            | "InvalidTarget"
+            | "DuplicateLoadBalancerName"
+            | "DuplicateTargetGroupName"
+            | "InvalidLoadBalancerAction"
+            | "InvalidParameterValue"
+            | "InvalidParameterCombination"
+            | "InvalidParameter"
+            | "InvalidInstanceID.Malformed"
+            | "InvalidInstanceID"
+            | "InvalidPrefixListId.NotFound" => Self::User,
+            "TooManyLoadBalancers"
+            | "TooManyTargetGroups"
+            | "TooManyListeners"
+            | "TooManyTargets"
+            | "TooManyRegistrationsForTargetId"
+            | "TooManyCertificates"
+            | "TooManyTags"
+            | "TooManyUniqueTargetGroupsPerLoadBalancer"
+            | "TargetGroupAssociationLimit"
+            | "RulesPerSecurityGroupLimitExceeded"
+            | "SecurityGroupLimitExceeded"
+            | "SecurityGroupsPerInterfaceLimitExceeded"
+            | "RouteLimitExceeded"
+            | "TagLimitExceeded" => Self::Quota,
+            "AccessDenied"
+            | "AccessDeniedException"
+            | "UnauthorizedOperation"
+            | "AuthFailure"
+            | "OptInRequired"
+            | "InvalidClientTokenId"
+            | "UnrecognizedClientException"
+            | "SignatureDoesNotMatch"
+            | "ExpiredToken"
+            | "ExpiredTokenException"
+            | "RequestExpired" => Self::Permission,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl From<AwsError> for CloudError {
     fn from(error: AwsError) -> Self {
-        match &error.fault {
-            Fault::Refused(refused) => refused.clone(),
-            Fault::Budget(after) => Self::new(ErrorKind::Throttled, error.to_string()).with_retry_after(*after),
-            Fault::Answer { .. } | Fault::Unanswered(_) => Self::transient(error.to_string()).with_source(error),
+        let Fault::Answer { code, request_id, .. } = &error.fault else {
+            return match &error.fault {
+                Fault::Refused(refused) => refused.clone(),
+                Fault::Budget(after) => Self::new(ErrorKind::Throttled, error.to_string()).with_retry_after(*after),
+                Fault::Answer { .. } | Fault::Unanswered(_) => with_cause(error),
+            };
+        };
+        let new = |kind| Self::new(kind, error.to_string());
+        let cloud = match Meaning::of(code) {
+            Meaning::Throttled => new(ErrorKind::Throttled),
+            Meaning::Absent => new(ErrorKind::NotFound),
+            Meaning::Conflict => new(ErrorKind::Conflict),
+            Meaning::User => new(ErrorKind::InvalidInput).with_retry_after(USER_ERROR).with_reason(reason::REFUSED),
+            Meaning::Quota => new(ErrorKind::QuotaExceeded).with_retry_after(QUOTA).with_reason(reason::QUOTA),
+            Meaning::Permission => Self::new(ErrorKind::Denied, denied(&error))
+                .with_retry_after(PERMISSION)
+                .with_reason(reason::PERMISSION),
+            Meaning::Other => new(ErrorKind::Transient),
+        };
+        match request_id {
+            Some(id) => cloud.with_request_id(&**id),
+            None => cloud,
         }
+    }
+}
+
+/// Names the action that a policy has to allow.
+fn denied(error: &AwsError) -> String {
+    match error.action {
+        Some(action) => {
+            format!("{error} (the credentials need {}:{})", action.service().iam_prefix(), action.name())
+        }
+        None => error.to_string(),
+    }
+}
+
+/// The message says what was attempted; the cause is printed with the chain.
+fn with_cause(error: AwsError) -> CloudError {
+    let message = error.to_string();
+    match error.fault {
+        Fault::Unanswered(source) => CloudError::transient(message).with_source(Cause(source)),
+        _ => CloudError::transient(message),
+    }
+}
+
+#[derive(Debug)]
+struct Cause(std::sync::Arc<dyn std::error::Error + Send + Sync>);
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Action;
+
+    fn cloud(code: &str) -> CloudError {
+        AwsError::answer(Action::CreateLoadBalancer, 400, code, "no").into()
+    }
+
+    #[test]
+    fn each_class_of_codes_has_its_kind_and_its_wait() {
+        let cases = [
+            ("RequestLimitExceeded", ErrorKind::Throttled, None, None),
+            ("ThrottlingException", ErrorKind::Throttled, None, None),
+            ("LoadBalancerNotFound", ErrorKind::NotFound, None, None),
+            ("CertificateNotFound", ErrorKind::InvalidInput, Some(600), Some(reason::REFUSED)),
+            ("TooManyLoadBalancers", ErrorKind::QuotaExceeded, Some(300), Some(reason::QUOTA)),
+            ("RulesPerSecurityGroupLimitExceeded", ErrorKind::QuotaExceeded, Some(300), Some(reason::QUOTA)),
+            ("DependencyViolation", ErrorKind::Conflict, None, None),
+            ("PriorRequestNotComplete", ErrorKind::Conflict, None, None),
+            ("UnauthorizedOperation", ErrorKind::Denied, Some(60), Some(reason::PERMISSION)),
+            ("InternalError", ErrorKind::Transient, None, None),
+            ("SomethingNew", ErrorKind::Transient, None, None),
+        ];
+        for (code, kind, wait, reason) in cases {
+            let error = cloud(code);
+            assert_eq!(error.kind(), kind, "{code}");
+            assert_eq!(error.retry_after(), wait.map(Duration::from_secs), "{code}");
+            assert_eq!(error.reason(), reason, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_missing_permission_names_the_iam_action() {
+        assert_eq!(
+            cloud("AccessDenied").to_string(),
+            "CreateLoadBalancer: AccessDenied: no (the credentials need elasticloadbalancing:CreateLoadBalancer)"
+        );
+    }
+
+    #[test]
+    fn a_missing_answer_keeps_its_cause_once() {
+        let error = AwsError::unanswered(Action::DescribeVpcs, "connection reset");
+        assert_eq!(CloudError::from(error).chain(), "DescribeVpcs: no answer: connection reset");
+    }
+
+    #[test]
+    fn an_exhausted_budget_says_when_to_come_back() {
+        let fault = Fault::Budget(Duration::from_secs(7));
+        let error = CloudError::from(AwsError { action: Some(Action::RegisterTargets), fault });
+        assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Throttled, Some(Duration::from_secs(7))));
     }
 }

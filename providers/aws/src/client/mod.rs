@@ -1,13 +1,24 @@
 //! Sends requests: within budgets, with quick retries, counted, and changes only with the right to write.
 
+mod budget;
 mod classify;
+mod metrics;
+mod retry;
 
 use std::sync::Arc;
 
 use ccm_core::provider::{CloudError, Mutation, Op, Reply};
 use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::time::Instant;
 
-use crate::api::{Action, AwsError, Call, Class, Fault, Page, Request, Transport};
+pub(crate) use self::classify::Meaning;
+pub use self::classify::reason;
+use self::{budget::Budgets, metrics::ApiMetrics};
+use crate::{
+    api::{AwsError, Class, Fault, Page, Request, Transport},
+    config::Limits,
+};
 
 /// Longest walk through pages: 1,000 pages of 400 are more than any account holds, so that a server whose pages never end
 /// (same token again) is an error and no loop.
@@ -17,12 +28,30 @@ const MOST_PAGES: usize = 1000;
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
+    budgets: Option<Arc<Budgets>>,
+    metrics: ApiMetrics,
 }
 
 impl Client {
-    /// Makes a client on a transport.
+    /// Makes a client on a transport, without budgets.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport }
+        let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
+        Self { transport, budgets: None, metrics }
+    }
+
+    /// Sets the budgets.
+    #[must_use]
+    pub fn with_limits(mut self, limits: &Limits) -> Self {
+        self.budgets = Some(Arc::new(Budgets::new(limits)));
+        self
+    }
+
+    /// Offers the metrics of requests: upstream's names, plus one series per request.
+    ///
+    /// # Errors
+    /// Metrics of these names are registered already.
+    pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+        self.metrics.register(registry)
     }
 
     /// Sends a request that changes nothing.
@@ -32,11 +61,14 @@ impl Client {
     /// may be waited for.
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), Class::Read, "{:?}", R::ACTION);
-        let sent = async { Ok(self.send(request).await) };
-        op.run(sent).await.map_err(|error| AwsError { action: Some(R::ACTION), fault: Fault::Refused(error) })?
+        let sent = async {
+            let result = self.repeat::<R, _>(async || self.attempt(request.clone()).await).await;
+            Ok(result)
+        };
+        op.run(sent).await.map_err(refused::<R>)?
     }
 
-    /// Reads every page of an answer.
+    /// Reads every page of an answer; `turn` puts the token of the next page into the request.
     ///
     /// # Errors
     /// As [`read`](Self::read); pages that never end are one as well.
@@ -61,32 +93,73 @@ impl Client {
         Err(AwsError::unanswered(R::ACTION, format!("the answer has more than {MOST_PAGES} pages")))
     }
 
-    /// Sends a request that changes something, as one [`Op::mutate`]; `why` is what only the caller knows about the reason.
+    /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` is what only the caller knows about
+    /// the reason.
     ///
     /// # Errors
     /// As [`read`](Self::read), and [`Fault::Refused`] without the right to write. A request without an answer is not
     /// repeated: the next reconcile sees what it did.
     pub async fn write<R: Request>(&self, op: &Op, request: R, why: &str) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), Class::Write, "{:?}", R::ACTION);
-        let call = request.clone().into_call();
-        let mutation = Mutation::new(R::ACTION.operation(), crate::api::object_of(&call)).because(why);
-        let failure: Mutex<Option<AwsError>> = Mutex::new(None);
-        let sent = async {
-            self.send(request).await.map(Reply::new).map_err(|error| {
-                let cloud = CloudError::from(error.clone());
-                *failure.lock() = Some(error);
-                cloud
-            })
-        };
-        let result = op.mutate(mutation, sent).await;
-        let failure = failure.into_inner();
-        result.map_err(|error| failure.unwrap_or(AwsError { action: Some(R::ACTION), fault: Fault::Refused(error) }))
+        let object = crate::api::object_of(&request.clone().into_call());
+        self.repeat::<R, _>(async || {
+            let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).because(why);
+            let failure: Mutex<Option<AwsError>> = Mutex::new(None);
+            let sent = async {
+                self.attempt(request.clone()).await.map(Reply::new).map_err(|error| {
+                    let cloud = CloudError::from(error.clone());
+                    *failure.lock() = Some(error);
+                    cloud
+                })
+            };
+            let result = op.mutate(mutation, sent).await;
+            let failure = failure.into_inner();
+            result.map_err(|error| failure.unwrap_or_else(|| refused::<R>(error)))
+        })
+        .await
     }
 
-    async fn send<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
-        let call: Call = request.into_call();
-        let action: Action = R::ACTION;
-        let reply = self.transport.send(call).await?;
-        R::from_reply(reply).ok_or_else(|| AwsError::unanswered(action, "the answer is of another request"))
+    /// Sends as often as it helps, each time when it is the request's turn.
+    async fn repeat<R, T>(&self, mut attempt: impl AsyncFnMut() -> Result<T, AwsError>) -> Result<T, AwsError>
+    where
+        R: Request,
+    {
+        let mut attempts = 0;
+        loop {
+            if let Some(budgets) = &self.budgets {
+                let turn = budgets.turn(R::ACTION).await;
+                turn.map_err(|wait| AwsError { action: Some(R::ACTION), fault: Fault::Budget(wait) })?;
+            }
+            let error = match attempt().await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            attempts += 1;
+            if let (Meaning::Throttled, Some(budgets)) = (Meaning::of(error.code()), &self.budgets) {
+                budgets.throttled(R::ACTION);
+            }
+            if attempts >= retry::ATTEMPTS || !retry::helps(R::ACTION.class(), &error) {
+                return Err(error);
+            }
+            let wait = retry::wait(attempts, rand::random());
+            tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "request is sent again");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn attempt<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
+        let started = Instant::now();
+        let reply = self.transport.send(request.into_call()).await.and_then(|reply| {
+            R::from_reply(reply).ok_or_else(|| AwsError::unanswered(R::ACTION, "the answer is of another request"))
+        });
+        self.metrics.attempt(R::ACTION, started, reply.as_ref().err());
+        reply
     }
 }
+
+fn refused<R: Request>(error: CloudError) -> AwsError {
+    AwsError { action: Some(R::ACTION), fault: Fault::Refused(error) }
+}
+
+#[cfg(test)]
+mod tests;
