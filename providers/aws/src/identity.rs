@@ -111,8 +111,7 @@ pub async fn find(
         Some(cluster) => (cluster, None),
         None => {
             let own = own_instance(client, metadata, op).await?;
-            let cluster =
-                cluster_of(&own.tags).map_err(|why| IdentityError::Tags { id: own.id.clone(), why })?;
+            let cluster = cluster_of(&own.tags).map_err(|why| IdentityError::Tags { id: own.id.clone(), why })?;
             (cluster, Some(own))
         }
     };
@@ -147,8 +146,7 @@ pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<
 /// # Errors
 /// The name is not that of a zone.
 pub fn region_of_zone(zone: &str) -> Result<Box<str>, String> {
-    static REGION: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^([a-zA-Z]+-)+\d+").expect("a regular expression"));
+    static REGION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^([a-zA-Z]+-)+\d+").expect("a regular expression"));
     match REGION.find(zone) {
         Some(region) => Ok(region.as_str().into()),
         None => Err(format!("invalid AZ: {zone}")),
@@ -174,9 +172,7 @@ fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
     }
     let legacy = tags.get(LEGACY_CLUSTER_TAG).map(|id| &**id).filter(|id| !id.is_empty());
     match (id, legacy) {
-        (Some(id), Some(legacy)) if id != legacy => {
-            Err(format!("clusterID tags did not match: {id:?} vs {legacy:?}"))
-        }
+        (Some(id), Some(legacy)) if id != legacy => Err(format!("clusterID tags did not match: {id:?} vs {legacy:?}")),
         (id, legacy) => Ok(Cluster::new(id.or(legacy).unwrap_or_default(), legacy.is_some())),
     }
 }

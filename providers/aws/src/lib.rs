@@ -8,6 +8,8 @@ pub mod cluster;
 pub mod config;
 pub mod identity;
 pub mod lb;
+pub mod manager;
+pub mod provider;
 pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;

@@ -97,7 +97,8 @@ pub(super) fn settings(raw: &Global, overrides: Vec<ServiceOverride>, report: &m
 fn region(raw: &Global, report: &mut Report) -> Option<Box<str>> {
     let region = text(&raw.region).and_then(|region| {
         let well_formed = region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let checked = well_formed.then(|| region.into()).ok_or_else(|| format!("{region:?} is not the name of a region"));
+        let checked =
+            well_formed.then(|| region.into()).ok_or_else(|| format!("{region:?} is not the name of a region"));
         report.keep(&raw.region, checked)
     });
     match text(&raw.zone) {
@@ -200,7 +201,8 @@ fn managed_groups(raw: &Global, report: &mut Report) -> bool {
         "" => false,
         "Managed" => true,
         other => {
-            report.refuse(&raw.nlb_groups, format!("invalid NLB security group mode: {other:?}. Expected: \"Managed\""));
+            report
+                .refuse(&raw.nlb_groups, format!("invalid NLB security group mode: {other:?}. Expected: \"Managed\""));
             false
         }
     }

@@ -24,7 +24,7 @@ pub(super) trait Kind: Default {
     ///
     /// # Errors
     /// What is wrong with it.
-    fn take(&mut self, value: Option<&str>) -> Result<(), String>;
+    fn set(&mut self, value: Option<&str>) -> Result<(), String>;
 }
 
 fn some(value: Option<&str>) -> Result<&str, String> {
@@ -38,7 +38,7 @@ fn parse_error<K: Kind>(value: &str, why: &str) -> String {
 impl Kind for String {
     const NAME: &str = "text";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         some(value)?.clone_into(self);
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Kind for String {
 impl Kind for Vec<String> {
     const NAME: &str = "list";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         match value {
             Some(value) => self.push(value.to_owned()),
             // As in gcfg: forgets what the list had.
@@ -60,7 +60,7 @@ impl Kind for Vec<String> {
 impl Kind for bool {
     const NAME: &str = "bool";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let Some(value) = value else {
             *self = true;
             return Ok(());
@@ -77,7 +77,7 @@ impl Kind for bool {
 impl Kind for i32 {
     const NAME: &str = "integer";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let value = some(value)?.trim();
         let (sign, digits) = match value.strip_prefix('-') {
             Some(digits) => ("-", digits),
@@ -96,7 +96,7 @@ impl Kind for i32 {
 impl Kind for Option<Duration> {
     const NAME: &str = "duration";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let parsed = ccm_core::config::parse_duration(some(value)?)?;
         *self = Some(parsed).filter(|duration| !duration.is_zero());
         self.map(drop).ok_or_else(|| "must be more than 0".to_owned())
@@ -106,7 +106,7 @@ impl Kind for Option<Duration> {
 impl Kind for Option<f64> {
     const NAME: &str = "number";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let value = some(value)?;
         let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
         if !(0.001..=1000.0).contains(&number) {
@@ -120,7 +120,7 @@ impl Kind for Option<f64> {
 impl Kind for Option<u32> {
     const NAME: &str = "count";
 
-    fn take(&mut self, value: Option<&str>) -> Result<(), String> {
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let value = some(value)?;
         let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
         if !(1..=10_000).contains(&number) {
@@ -132,6 +132,7 @@ impl Kind for Option<u32> {
 }
 
 /// A key as the documentation knows it.
+#[cfg_attr(not(test), expect(dead_code, reason = "some fields are for the reference page alone, which a test writes"))]
 pub(super) struct Key<T> {
     /// Name; case does not matter.
     pub name: &'static str,
@@ -151,7 +152,7 @@ impl<T> Key<T> {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn take(&self, into: &mut T, line: usize, value: Option<&str>) -> Result<(), String> {
+    pub(super) fn take(&self, into: &mut T, line: usize, value: Option<&str>) -> Result<(), String> {
         (self.take)(into, line, value)
     }
 }
@@ -172,7 +173,7 @@ macro_rules! keys {
 
         impl $raw {
             /// The table.
-            pub const KEYS: &[Key<Self>] = &[$(Key {
+            pub(super) const KEYS: &[Key<Self>] = &[$(Key {
                 name: $name,
                 kind: <$kind as Kind>::NAME,
                 default: $default,
@@ -180,7 +181,7 @@ macro_rules! keys {
                 meaning: $meaning,
                 take: |raw, line, value| {
                     raw.$field.line = Some(line);
-                    raw.$field.value.take(value)
+                    raw.$field.value.set(value)
                 },
             },)*];
         }

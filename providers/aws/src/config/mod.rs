@@ -27,13 +27,12 @@ use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
 /// # Errors
 /// It cannot be read, or has mistakes: all of them.
 pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
-    let bytes =
-        std::fs::read(file).map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
+    let bytes = std::fs::read(file).map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
     let parsed = match String::from_utf8(bytes) {
         Ok(text) => read(&text),
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
+            let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
             Err(vec![Mistake::syntax(line, "illegal UTF-8 encoding")])
         }
     };

@@ -22,7 +22,7 @@ pub(super) struct Written {
 
 impl Written {
     /// Returns the values of a section's name, made when it is new.
-    pub fn of<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
+    pub(super) fn of<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
         let name = section.sub.as_deref().unwrap_or_default();
         let at = all.iter().position(|written| written.name == name).unwrap_or_else(|| {
             all.push(Self { name: name.to_owned(), line: section.line, raw: Override::default() });
@@ -58,13 +58,23 @@ pub(super) fn check(all: &[Written], report: &mut Report) -> Vec<ServiceOverride
         let (name, region) = (trimmed(service), trimmed(region));
         let services = OverriddenService::named(name);
         if let Err(why) = check_url(trimmed(url)) {
-            report.mistakes.push(Mistake::at(url.line.unwrap_or(written.line), format!("{} URL", written.place()), why));
+            report.mistakes.push(Mistake::at(
+                url.line.unwrap_or(written.line),
+                format!("{} URL", written.place()),
+                why,
+            ));
         }
         if let [OverriddenService::Other(other)] = &services[..]
             && !other.eq_ignore_ascii_case("kms")
         {
-            let words = format!("no client of this program is called {name:?}: it calls EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds");
-            report.warnings.push(Mistake::at(service.line.unwrap_or(written.line), format!("{} Service", written.place()), words));
+            let words = format!(
+                "no client of this program is called {name:?}: it calls EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds"
+            );
+            report.warnings.push(Mistake::at(
+                service.line.unwrap_or(written.line),
+                format!("{} Service", written.place()),
+                words,
+            ));
         }
         // The name that means both balancers gives way to a section for one of them.
         let general = services.len() > 1;

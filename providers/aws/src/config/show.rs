@@ -20,7 +20,7 @@ impl Settings {
             ("KubernetesClusterID", option(self.cluster_id.as_ref())),
             ("DisableSecurityGroupIngress", self.disable_security_group_ingress.to_string()),
             ("ElbSecurityGroup", option(self.protected_security_group.as_ref())),
-            ("NodeIPFamilies", self.node_ip_families.iter().map(family).collect::<Vec<_>>().join(",")),
+            ("NodeIPFamilies", self.node_ip_families.iter().copied().map(family).collect::<Vec<_>>().join(",")),
             ("ClusterServiceLoadBalancerHealthProbeMode", self.probe_mode().to_owned()),
             ("SupportedTopologyInstanceTypePattern", self.topology_types.as_str().to_owned()),
             ("NLBSecurityGroupMode", if self.managed_security_groups { "Managed" } else { "" }.to_owned()),
@@ -99,7 +99,7 @@ fn list<T: Display>(values: &[T]) -> String {
     values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn family(family: &IpFamily) -> &'static str {
+fn family(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "ipv4",
         IpFamily::V6 => "ipv6",
