@@ -79,7 +79,7 @@ fn every_key_has_its_effect() {
         (
             "ClusterServiceLoadBalancerHealthProbeMode = Shared",
             with(&|s| {
-                s.shared_health_probe = Some(SharedProbe { port: 10256.try_into().unwrap(), path: "/healthz".into() })
+                s.shared_health_probe = Some(SharedProbe { port: 10256.try_into().unwrap(), path: "/healthz".into() });
             }),
         ),
         (
