@@ -8,7 +8,10 @@ pub mod cluster;
 pub mod config;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod identity;
 pub mod lb;
+pub mod manager;
+pub mod provider;
 pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;
