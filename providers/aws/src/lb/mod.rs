@@ -1,3 +1,8 @@
 //! Load balancers: Network Load Balancers for Services.
 
+mod cached;
+pub mod classic;
 pub mod model;
+pub mod security;
+pub mod subnets;
+pub mod vpc;
