@@ -6,7 +6,9 @@ pub mod api;
 pub mod client;
 pub mod cluster;
 pub mod config;
+pub mod instances;
 pub mod lb;
+pub mod provider_id;
 pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;
