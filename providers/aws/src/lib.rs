@@ -9,6 +9,8 @@ pub mod config;
 pub mod instances;
 pub mod lb;
 pub mod provider_id;
+pub mod routes;
 pub mod scope;
+
 #[cfg(feature = "sdk")]
 pub mod sdk;
