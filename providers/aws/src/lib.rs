@@ -11,6 +11,7 @@ pub mod lb;
 pub mod provider_id;
 pub mod routes;
 pub mod scope;
+pub mod tagging;
 
 #[cfg(feature = "sdk")]
 pub mod sdk;
