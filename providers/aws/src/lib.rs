@@ -15,6 +15,9 @@ pub mod lb;
 pub mod manager;
 pub mod provider;
 pub mod provider_id;
+pub mod routes;
 pub mod scope;
+pub mod tagging;
+
 #[cfg(feature = "sdk")]
 pub mod sdk;
