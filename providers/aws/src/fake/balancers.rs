@@ -83,7 +83,7 @@ impl State {
             return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
         }
         if let Some((arn, existing)) = self.balancers.iter().find(|(_, balancer)| balancer.name == c.name) {
-            return match same(existing, c) {
+            return match same(existing, c) && self.same_tags(&existing.tags, &c.tags) {
                 true => Ok(self.show_balancer(arn, existing)),
                 false => {
                     let message =
@@ -375,7 +375,6 @@ fn same(have: &Balancer, c: &elb::CreateLoadBalancer) -> bool {
         && subnets(&have.mappings) == subnets(&c.subnets)
         && groups(&have.groups) == groups(&c.security_groups)
         && have.ipv6_source_nat == c.ipv6_source_nat.unwrap_or_default()
-        && have.tags == c.tags
 }
 
 /// Checks the name of a load balancer or target group.

@@ -148,15 +148,12 @@ impl State {
 
     pub(super) fn revoke(&mut self, c: &ec2::RevokeSecurityGroupIngress) -> Answer<()> {
         self.group(&c.id)?;
-        let silent = self.knobs.silent_revoke;
+        let default_vpc = self.knobs.default_vpc;
         let rules = c.rules.iter().map(normal).collect::<Answer<Vec<_>>>()?;
         let Some(group) = self.groups.get_mut(&c.id) else { return Ok(()) };
-        if rules.iter().any(|rule| !group.ingress.iter().any(|have| same(have, rule))) {
-            if silent {
-                return Ok(());
-            }
-            let message = "The specified rule does not exist in this security group.";
-            return refuse("InvalidPermission.NotFound", message);
+        let missing = rules.iter().any(|rule| !group.ingress.iter().any(|have| same(have, rule)));
+        if missing && !default_vpc {
+            return refuse("InvalidPermission.NotFound", "The specified rule does not exist in this security group.");
         }
         group.ingress.retain(|have| !rules.iter().any(|rule| same(have, rule)));
         Ok(())

@@ -19,9 +19,12 @@ pub struct Knobs {
     pub page_size: usize,
     /// How long requests take: half of it before AWS does something, half of it after.
     pub latency: Duration,
-    /// A revocation of rules of which one is missing answers that all is well and revokes nothing, as AWS does in VPCs that
-    /// are not the default one, instead of `InvalidPermission.NotFound`.
-    pub silent_revoke: bool,
+    /// The VPCs are default ones, where a revocation of a rule that is not there is no error (and the others of the request are
+    /// revoked), instead of `InvalidPermission.NotFound` for all.
+    pub default_vpc: bool,
+    /// Creating a load balancer or target group that is there already compares tags as well. AWS does not say whether it does;
+    /// without, the answer may be somebody else's object.
+    pub tags_are_settings: bool,
     /// What the account may have.
     pub quotas: Quotas,
 }
@@ -36,7 +39,8 @@ impl Default for Knobs {
             interfaces_linger: Duration::ZERO,
             page_size: 1000,
             latency: Duration::ZERO,
-            silent_revoke: false,
+            default_vpc: false,
+            tags_are_settings: false,
             quotas: Quotas::default(),
         }
     }

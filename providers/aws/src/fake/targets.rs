@@ -87,7 +87,7 @@ impl State {
                 && have.target_type == c.target_type
                 && have.ip_address_type == ip_address_type
                 && have.health_check == health_check
-                && have.tags == c.tags;
+                && self.same_tags(&have.tags, &c.tags);
             return match same {
                 true => Ok(self.show_target_group(arn, have)),
                 false => {
