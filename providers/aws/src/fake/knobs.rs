@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Times and sizes. `Default` is AWS without its delays: everything is there at once, except what drains.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// How long after its creation an object is missing from describes.
+    /// How long an object that is made from now on is missing from describes.
     pub describe_lag: Duration,
-    /// How long after its creation an object is not found by changes.
+    /// How long an object that is made from now on is not found by changes.
     pub change_lag: Duration,
     /// How long a load balancer is `provisioning`.
     pub provisioning: Duration,
