@@ -130,7 +130,11 @@ async fn a_name_finds_every_instance_that_is_there_and_none_that_was() {
         InstanceState::Terminated,
     ] {
         let name = format!("ip-10-0-128-{}.us-west-2.compute.internal", state as u8 + 50);
-        rig.instance().private_dns_name(&name).private_ip(format!("10.0.128.{}", state as u8 + 50)).state(state).launch();
+        rig.instance()
+            .private_dns_name(&name)
+            .private_ip(format!("10.0.128.{}", state as u8 + 50))
+            .state(state)
+            .launch();
         let answer = rig.ask_one(query(named(&name), Need::Power)).await.unwrap();
         assert_eq!(matches!(answer, Presence::Found { .. }), state != InstanceState::Terminated, "{state:?}");
     }
@@ -207,7 +211,12 @@ async fn a_name_that_another_cluster_uses_too_is_ours() {
     let rig = Rig::new(0);
     let name = "ip-10-0-128-100.us-west-2.compute.internal";
     rig.instance().private_ip("10.0.128.100").launch();
-    rig.world.aws.instance(&rig.world.private[0]).private_dns_name(name).tag("kubernetes.io/cluster/other", "owned").launch();
+    rig.world
+        .aws
+        .instance(&rig.world.private[0])
+        .private_dns_name(name)
+        .tag("kubernetes.io/cluster/other", "owned")
+        .launch();
     assert_eq!(power(&rig.ask_one(query(named(name), Need::Power)).await), Some(Power::Running));
 }
 

@@ -15,7 +15,7 @@ use ccm_core::{
 
 use super::{Ec2Instances, InstanceStore};
 use crate::{
-    api::{Action, InstanceId},
+    api::{Action, InstanceId, ec2::DescribeInstances},
     cluster::Cluster,
     config::Settings,
     fake::{CLUSTER, InstanceBuilder, REGION, World},
@@ -58,6 +58,17 @@ impl Rig {
 
     fn calls(&self, action: Action) -> usize {
         self.world.aws.calls(action)
+    }
+
+    /// Returns the private DNS names of the nodes' instances. Asking for them counts for nothing.
+    async fn names(&self) -> Vec<String> {
+        let client = self.world.aws.client();
+        let ids = self.world.nodes.clone();
+        let rows =
+            client.read(&self.op, DescribeInstances { ids, ..DescribeInstances::default() }).await.unwrap().items;
+        self.world.aws.reset_calls();
+        let name = |id: &InstanceId| rows.iter().find(|row| row.id == *id).unwrap().private_dns_name.to_string();
+        self.world.nodes.iter().map(name).collect()
     }
 
     async fn ask(&self, queries: &[NodeQuery]) -> Vec<Result<Presence, CloudError>> {

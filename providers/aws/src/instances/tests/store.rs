@@ -3,10 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::*;
-use crate::{
-    api::{Call, ec2::DescribeInstances},
-    instances::Instance,
-};
+use crate::{api::Call, instances::Instance};
 
 const FRESH: Duration = Duration::ZERO;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -31,8 +28,7 @@ fn unknown(n: u32) -> InstanceId {
 async fn three_concurrent_questions_are_one_call_and_each_gets_its_own() {
     let rig = Rig::new(3);
     let ids: Vec<[InstanceId; 1]> = rig.world.nodes.iter().map(|id| [id.clone()]).collect();
-    let (a, b, c) =
-        tokio::join!(rig.look_up(&ids[0], FRESH), rig.look_up(&ids[1], FRESH), rig.look_up(&ids[2], FRESH));
+    let (a, b, c) = tokio::join!(rig.look_up(&ids[0], FRESH), rig.look_up(&ids[1], FRESH), rig.look_up(&ids[2], FRESH));
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
     for (answers, id) in [a, b, c].iter().zip(&rig.world.nodes) {
         assert_eq!(answers.len(), 1);
@@ -184,10 +180,8 @@ async fn whoever_waits_for_a_request_shares_its_failure_and_nobody_else() {
     let rig = Rig::new(2);
     rig.world.aws.fail_next(Action::DescribeInstances, "UnauthorizedOperation");
     let ids = rig.world.nodes.clone();
-    let (a, b) = tokio::join!(
-        rig.store.look_up(&rig.op, &ids[..1], FRESH),
-        rig.store.look_up(&rig.op, &ids[1..], FRESH)
-    );
+    let (a, b) =
+        tokio::join!(rig.store.look_up(&rig.op, &ids[..1], FRESH), rig.store.look_up(&rig.op, &ids[1..], FRESH));
     assert!(a.unwrap_err().is("UnauthorizedOperation") && b.unwrap_err().is("UnauthorizedOperation"));
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
     assert_eq!(rig.look_up(&ids, FRESH).await.values().flatten().count(), 2);
