@@ -7,6 +7,8 @@ pub mod client;
 pub mod cluster;
 pub mod config;
 pub mod instances;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod lb;
 pub mod provider_id;
 pub mod routes;
