@@ -6,9 +6,9 @@ pub mod api;
 pub mod client;
 pub mod cluster;
 pub mod config;
-pub mod instances;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod instances;
 pub mod lb;
 pub mod provider_id;
 pub mod routes;
