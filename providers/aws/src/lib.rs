@@ -21,3 +21,6 @@ pub mod tagging;
 
 #[cfg(feature = "sdk")]
 pub mod sdk;
+
+#[cfg(test)]
+mod iam_tests;
