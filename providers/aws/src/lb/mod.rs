@@ -2,6 +2,8 @@
 
 mod cached;
 pub mod classic;
+#[cfg(test)]
+mod fixtures;
 pub mod model;
 pub mod security;
 pub mod subnets;
