@@ -6,7 +6,18 @@ pub mod api;
 pub mod client;
 pub mod cluster;
 pub mod config;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+pub mod identity;
+pub mod instances;
 pub mod lb;
+pub mod lb;
+pub mod manager;
+pub mod provider;
+pub mod provider_id;
+pub mod routes;
 pub mod scope;
+pub mod tagging;
+
 #[cfg(feature = "sdk")]
 pub mod sdk;
