@@ -11,7 +11,6 @@ pub mod fake;
 pub mod identity;
 pub mod instances;
 pub mod lb;
-pub mod lb;
 pub mod manager;
 pub mod provider;
 pub mod provider_id;

@@ -1,14 +1,19 @@
 //! Load balancers: Network Load Balancers for Services.
 
+pub mod annotations;
 mod apply;
 mod bring;
 mod cached;
 pub mod classic;
+pub mod effect;
 #[cfg(test)]
 mod fixtures;
-pub mod effect;
+mod health;
+pub mod interpret;
+mod listeners;
 mod memory;
 pub mod model;
+pub mod names;
 mod observe;
 mod ownership;
 pub mod plan;
@@ -21,9 +26,3 @@ pub mod subnets;
 mod sweep;
 mod targets;
 pub mod vpc;
-pub mod annotations;
-mod health;
-pub mod interpret;
-mod listeners;
-pub mod model;
-pub mod names;

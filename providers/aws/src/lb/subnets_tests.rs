@@ -25,7 +25,6 @@ fn ids(ids: &[&str]) -> Result<Vec<String>, String> {
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "compared with answers")]
 fn none() -> Result<Vec<String>, String> {
     Err("could not find any suitable subnets for creating the ELB".to_owned())
 }
