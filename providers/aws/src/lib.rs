@@ -6,6 +6,8 @@ pub mod api;
 pub mod client;
 pub mod cluster;
 pub mod config;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod identity;
 pub mod lb;
 pub mod manager;
