@@ -9,9 +9,13 @@ pub mod config;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod identity;
+pub mod instances;
 pub mod lb;
 pub mod manager;
 pub mod provider;
+pub mod provider_id;
+pub mod routes;
 pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;
+pub mod tagging;
