@@ -11,6 +11,8 @@ mod cached;
 pub mod classic;
 mod delete;
 pub mod effect;
+#[cfg(test)]
+mod fixtures;
 mod health;
 pub mod interpret;
 mod inventory;
