@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// A sentence for the user when the text is no Go duration, does not fit Go's range (about 292 years), or is negative:
 /// no flag of a cloud-controller-manager has a use for a negative time.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let unsigned = text.strip_prefix('+').or_else(|| text.strip_prefix('-')).unwrap_or(text);
     let duration = parse_unsigned(unsigned).ok_or_else(|| format!("time: invalid duration {text:?}"))?;
     if text.starts_with('-') && !duration.is_zero() {

@@ -35,6 +35,7 @@ use std::ffi::OsString;
 
 pub use client_gates::ClientGates;
 pub use controllers::{ControllerInfo, ControllerSelection};
+pub use duration::parse as parse_duration;
 pub use error::{ConfigError, ConfigErrors};
 pub use feature_gates::FeatureGates;
 pub use flags::Flag;

@@ -48,6 +48,12 @@ impl Flag {
         Self::new(name, Group::Provider, Slot::Extra { switch: true }, "false", help)
     }
 
+    /// As [`provider_switch`](Self::provider_switch), but on by default.
+    #[must_use]
+    pub const fn provider_switch_on(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, Group::Provider, Slot::Extra { switch: true }, "true", help)
+    }
+
     const fn short(mut self, letter: char) -> Self {
         self.short = Some(letter);
         self

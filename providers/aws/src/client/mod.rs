@@ -62,8 +62,20 @@ impl Client {
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), Class::Read, "{:?}", R::ACTION);
         let sent = async {
-            let result = self.repeat::<R, _>(async || self.attempt(request.clone()).await).await;
-            Ok(result)
+            let mut attempts = 0;
+            Ok(loop {
+                if let Err(error) = self.turn::<R>().await {
+                    break Err(error);
+                }
+                match self.attempt(request.clone()).await {
+                    Ok(reply) => break Ok(reply),
+                    Err(error) => {
+                        if let Err(error) = self.again::<R>(&mut attempts, error).await {
+                            break Err(error);
+                        }
+                    }
+                }
+            })
         };
         op.run(sent).await.map_err(refused::<R>)?
     }
@@ -102,7 +114,9 @@ impl Client {
     pub async fn write<R: Request>(&self, op: &Op, request: R, why: &str) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), Class::Write, "{:?}", R::ACTION);
         let object = crate::api::object_of(&request.clone().into_call());
-        self.repeat::<R, _>(async || {
+        let mut attempts = 0;
+        loop {
+            self.turn::<R>().await?;
             let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).because(why);
             let failure: Mutex<Option<AwsError>> = Mutex::new(None);
             let sent = async {
@@ -114,37 +128,36 @@ impl Client {
             };
             let result = op.mutate(mutation, sent).await;
             let failure = failure.into_inner();
-            result.map_err(|error| failure.unwrap_or_else(|| refused::<R>(error)))
-        })
-        .await
+            match result.map_err(|error| failure.unwrap_or_else(|| refused::<R>(error))) {
+                Ok(reply) => return Ok(reply),
+                Err(error) => self.again::<R>(&mut attempts, error).await?,
+            }
+        }
     }
 
-    /// Sends as often as it helps, each time when it is the request's turn.
-    async fn repeat<R, T>(&self, mut attempt: impl AsyncFnMut() -> Result<T, AwsError>) -> Result<T, AwsError>
-    where
-        R: Request,
-    {
-        let mut attempts = 0;
-        loop {
-            if let Some(budgets) = &self.budgets {
-                let turn = budgets.turn(R::ACTION).await;
-                turn.map_err(|wait| AwsError { action: Some(R::ACTION), fault: Fault::Budget(wait) })?;
-            }
-            let error = match attempt().await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            attempts += 1;
-            if let (Meaning::Throttled, Some(budgets)) = (Meaning::of(error.code()), &self.budgets) {
-                budgets.throttled(R::ACTION);
-            }
-            if attempts >= retry::ATTEMPTS || !retry::helps(R::ACTION.class(), &error) {
-                return Err(error);
-            }
-            let wait = retry::wait(attempts, rand::random());
-            tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "request is sent again");
-            tokio::time::sleep(wait).await;
+    /// Waits for the request's turn.
+    async fn turn<R: Request>(&self) -> Result<(), AwsError> {
+        let Some(budgets) = &self.budgets else { return Ok(()) };
+        let turn = budgets.turn(R::ACTION).await;
+        turn.map_err(|wait| AwsError { action: Some(R::ACTION), fault: Fault::Budget(wait) })
+    }
+
+    /// Waits before a request is sent again; gives its error back where that does not help.
+    ///
+    /// A loop around this and not a function that takes an attempt: the compiler cannot prove that the future of an
+    /// asynchronous closure can be sent to another thread.
+    async fn again<R: Request>(&self, attempts: &mut u32, error: AwsError) -> Result<(), AwsError> {
+        *attempts += 1;
+        if let (Meaning::Throttled, Some(budgets)) = (Meaning::of(error.code()), &self.budgets) {
+            budgets.throttled(R::ACTION);
         }
+        if *attempts >= retry::ATTEMPTS || !retry::helps(R::ACTION.class(), &error) {
+            return Err(error);
+        }
+        let wait = retry::wait(*attempts, rand::random());
+        tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "request is sent again");
+        tokio::time::sleep(wait).await;
+        Ok(())
     }
 
     async fn attempt<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {

@@ -2,11 +2,90 @@
 //!
 //! [`Settings`] is what everything else reads: complete, checked, nothing left to interpret.
 
-use std::{sync::Arc, time::Duration};
+mod check;
+mod error;
+mod gcfg;
+mod keys;
+mod overrides;
+mod show;
+
+use std::{path::Path, sync::Arc, time::Duration};
 
 use ccm_core::k8s::IpFamily;
 
+pub use self::error::{ConfigErrors, Mistake};
+use self::{
+    check::Report,
+    gcfg::Section,
+    keys::{Global, Key, Override},
+    overrides::{Written, title},
+};
 use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
+
+/// Reads a file.
+///
+/// # Errors
+/// It cannot be read, or has mistakes: all of them.
+pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
+    let bytes = std::fs::read(file).map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
+    let parsed = match String::from_utf8(bytes) {
+        Ok(text) => read(&text),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
+            Err(vec![Mistake::syntax(line, "illegal UTF-8 encoding")])
+        }
+    };
+    parsed.map_err(|mistakes| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes })
+}
+
+/// Reads a text.
+///
+/// # Errors
+/// All mistakes in it.
+pub fn parse(text: &str) -> Result<Settings, ConfigErrors> {
+    read(text).map_err(|mistakes| ConfigErrors::Invalid { file: None, mistakes })
+}
+
+fn read(text: &str) -> Result<Settings, Vec<Mistake>> {
+    let document = gcfg::parse(text);
+    let mut report = Report { mistakes: document.mistakes, warnings: Vec::new() };
+    let mut global = Global::default();
+    let mut overrides = Vec::new();
+    for section in &document.sections {
+        let is = |name: &str| section.name.eq_ignore_ascii_case(name);
+        if is("Global") && section.sub.is_none() {
+            fill(&mut global, Global::KEYS, section, &mut report);
+        } else if is("ServiceOverride") {
+            fill(Written::of(&mut overrides, section), Override::KEYS, section, &mut report);
+        } else {
+            let place = title(&section.name, section.sub.as_ref());
+            report.warnings.push(Mistake::at(section.line, place, "unknown section, which has no effect"));
+        }
+    }
+    let overrides = overrides::check(&overrides, &mut report);
+    let mut settings = check::settings(&global, overrides, &mut report);
+    if !report.mistakes.is_empty() {
+        report.mistakes.sort_by_key(|mistake| mistake.line);
+        return Err(report.mistakes);
+    }
+    report.warnings.sort_by_key(|warning| warning.line);
+    settings.warnings = report.warnings;
+    Ok(settings)
+}
+
+fn fill<T>(into: &mut T, keys: &[Key<T>], section: &Section, report: &mut Report) {
+    for entry in &section.entries {
+        let key = keys.iter().find(|key| key.name.eq_ignore_ascii_case(&entry.key));
+        let name = key.map_or(entry.key.as_str(), |key| key.name);
+        let place = || format!("{} {name}", title(&section.name, section.sub.as_ref()));
+        match key.map(|key| key.take(into, entry.line, entry.value.as_deref())) {
+            Some(Ok(())) => {}
+            Some(Err(why)) => report.mistakes.push(Mistake::at(entry.line, place(), why)),
+            None => report.warnings.push(Mistake::at(entry.line, place(), "unknown key, which has no effect")),
+        }
+    }
+}
 
 /// The configuration of the provider, checked. `Default` is that of an empty file.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +135,8 @@ pub struct Settings {
     pub overrides: Vec<ServiceOverride>,
     /// Budgets of requests per second, by kind of request.
     pub limits: Limits,
+    /// What the file says without effect: to be told once.
+    pub warnings: Vec<Mistake>,
 }
 
 impl Default for Settings {
@@ -83,6 +164,7 @@ impl Default for Settings {
             drift_check_interval: Duration::from_secs(3600),
             overrides: Vec::new(),
             limits: Limits::default(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -133,6 +215,11 @@ impl TypePattern {
     /// It is no regular expression.
     pub fn parse(pattern: &str) -> Result<Self, regex::Error> {
         regex::Regex::new(pattern).map(Self)
+    }
+
+    /// Returns the expression.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
     }
 
     /// Tells whether the pattern occurs in an instance type.
@@ -227,3 +314,6 @@ impl Default for Limits {
 
 /// Settings as they are shared.
 pub type SharedSettings = Arc<Settings>;
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,8 @@ pub struct Wanted {
     pub deletion_protection: bool,
     /// Tags of the load balancer and all its parts, without the cluster's and the Service's own.
     pub extra_tags: Tags,
-    /// Which clients may connect: never empty, `0.0.0.0/0` (and `::/0` for dual stack) when the Service says nothing.
+    /// Which clients may connect: `0.0.0.0/0` (and `::/0` for dual stack) when the Service says nothing; empty only when it
+    /// names prefix lists and no ranges, which takes a managed security group.
     pub sources: Vec<IpNet>,
     /// Which nodes are targets (type `instance`); empty means all.
     pub node_labels: Vec<LabelRequirement>,

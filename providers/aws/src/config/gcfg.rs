@@ -1,0 +1,325 @@
+//! The dialect of INI that `cloud.conf` is written in: that of Go's gcfg, which is git's with a few differences.
+//!
+//! Sections may have a sub-section in quotes; a line is `name = value` or a name alone. Values may be quoted in part, with
+//! the escapes `\\`, `\"`, `\n` and `\t`; unquoted, a backslash stands before a quote or at the end of a line that goes on in
+//! the next. `;` and `#` begin a comment unless quoted. What the names mean is decided elsewhere.
+
+use super::error::Mistake;
+
+/// Text, as sections in the order of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Document {
+    /// Headers with what stands below them. The same section may come several times.
+    pub sections: Vec<Section>,
+    /// What is no line of the dialect.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// A header and the lines below it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Section {
+    /// Line of the header, from 1.
+    pub line: usize,
+    /// Name as written.
+    pub name: String,
+    /// Sub-section, which has case.
+    pub sub: Option<String>,
+    /// Lines below.
+    pub entries: Vec<Entry>,
+}
+
+/// A line of a section.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Line where it begins, from 1.
+    pub line: usize,
+    /// Name as written.
+    pub key: String,
+    /// Value; `None` where there is no `=`.
+    pub value: Option<String>,
+}
+
+/// Reads a text. After a mistake it goes on with the next line.
+pub(super) fn parse(text: &str) -> Document {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut scanner = Scanner { rest: text.chars().peekable(), line: 1 };
+    let mut document = Document::default();
+    // Whether the latest header is one; what stands below a broken one belongs nowhere.
+    let mut below = Below::Nothing;
+    loop {
+        scanner.skip_blanks();
+        let line = scanner.line;
+        let Some(&next) = scanner.rest.peek() else { return document };
+        let result = match next {
+            '\n' | ';' | '#' => Ok(()),
+            '[' => scanner.header().map(|(name, sub)| {
+                document.sections.push(Section { line, name, sub, entries: Vec::new() });
+                below = Below::Header;
+            }),
+            letter if letter.is_alphabetic() => {
+                scanner.entry().and_then(|(key, value)| match (below, document.sections.last_mut()) {
+                    (Below::Header, Some(section)) => {
+                        section.entries.push(Entry { line, key, value });
+                        Ok(())
+                    }
+                    (Below::Mistake, _) => Ok(()),
+                    _ => Err("expected section header".to_owned()),
+                })
+            }
+            other => Err(format!("illegal character {other:?}")),
+        };
+        if let Err(message) = result {
+            if next == '[' {
+                below = Below::Mistake;
+            }
+            document.mistakes.push(Mistake::syntax(line, message));
+        }
+        scanner.skip_line();
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Below {
+    Nothing,
+    Header,
+    Mistake,
+}
+
+struct Scanner<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    line: usize,
+}
+
+impl Scanner<'_> {
+    fn next(&mut self) -> Option<char> {
+        let next = self.rest.next();
+        self.line += usize::from(next == Some('\n'));
+        next
+    }
+
+    fn skip_blanks(&mut self) {
+        while self.rest.next_if(|c| matches!(c, ' ' | '\t' | '\r')).is_some() {}
+    }
+
+    /// Goes to the beginning of the next line.
+    fn skip_line(&mut self) {
+        while self.next().is_some_and(|c| c != '\n') {}
+    }
+
+    fn at_end_of_line(&mut self) -> bool {
+        self.skip_blanks();
+        matches!(self.rest.peek(), None | Some('\n' | ';' | '#'))
+    }
+
+    fn name(&mut self) -> String {
+        let mut name = String::new();
+        while let Some(c) = self.rest.next_if(|c| c.is_alphanumeric() || *c == '-') {
+            name.push(c);
+        }
+        name
+    }
+
+    /// Reads `[name]` or `[name "sub"]`, the whole line.
+    fn header(&mut self) -> Result<(String, Option<String>), String> {
+        self.next();
+        self.skip_blanks();
+        if !self.rest.peek().is_some_and(|c| c.is_alphabetic()) {
+            return Err("expected section name".to_owned());
+        }
+        let name = self.name();
+        self.skip_blanks();
+        let sub = match self.rest.next_if_eq(&'"') {
+            Some(_) => Some(self.sub_section()?),
+            None => None,
+        };
+        self.skip_blanks();
+        if self.rest.next_if_eq(&']').is_none() {
+            let expected = if sub.is_none() { "subsection name or right bracket" } else { "right bracket" };
+            return Err(format!("expected {expected}"));
+        }
+        match self.at_end_of_line() {
+            true => Ok((name, sub)),
+            false => Err("expected the end of the line after a section header".to_owned()),
+        }
+    }
+
+    fn sub_section(&mut self) -> Result<String, String> {
+        let mut sub = String::new();
+        loop {
+            match self.rest.next_if(|c| *c != '\n') {
+                None => return Err("string not terminated".to_owned()),
+                Some('"') if sub.is_empty() => return Err("empty subsection name".to_owned()),
+                Some('"') => return Ok(sub),
+                Some('\\') => match self.rest.next_if(|c| matches!(c, '\\' | '"')) {
+                    Some(c) => sub.push(c),
+                    None => return Err("unknown escape sequence".to_owned()),
+                },
+                Some(c) => sub.push(c),
+            }
+        }
+    }
+
+    /// Reads `name` or `name = value`, up to the end of the line or a comment.
+    fn entry(&mut self) -> Result<(String, Option<String>), String> {
+        let name = self.name();
+        if self.at_end_of_line() {
+            return Ok((name, None));
+        }
+        if self.rest.next_if_eq(&'=').is_none() {
+            return Err(format!("expected '=' after {name}"));
+        }
+        self.skip_blanks();
+        let value = self.value().map_err(|why| format!("{name}: {why}"))?;
+        Ok((name, Some(value)))
+    }
+
+    fn value(&mut self) -> Result<String, &'static str> {
+        let mut value = String::new();
+        // How much of it stays: blanks at the end do not, unless quoted.
+        let mut kept = 0;
+        let mut quoted = false;
+        loop {
+            let ends = |c: &char| *c == '\n' || !quoted && matches!(c, ';' | '#');
+            let Some(c) = self.rest.next_if(|c| !ends(c)) else { break };
+            match c {
+                '"' => quoted = !quoted,
+                '\\' if quoted => value.push(self.escaped()?),
+                '\\' => value.extend(self.after_backslash()?),
+                // The end of the line on Windows.
+                '\r' => continue,
+                '\0' => return Err("illegal character NUL"),
+                c => value.push(c),
+            }
+            if quoted || !matches!(c, ' ' | '\t') {
+                kept = value.len();
+            }
+        }
+        value.truncate(kept);
+        if quoted { Err("string not terminated") } else { Ok(value) }
+    }
+
+    fn escaped(&mut self) -> Result<char, &'static str> {
+        match self.rest.next_if(|c| matches!(c, '\\' | '"' | 'n' | 't')) {
+            Some('n') => Ok('\n'),
+            Some('t') => Ok('\t'),
+            Some(c) => Ok(c),
+            None => Err("unknown escape sequence"),
+        }
+    }
+
+    /// Outside quotes: a quote, or a line that goes on.
+    fn after_backslash(&mut self) -> Result<Option<char>, &'static str> {
+        self.rest.next_if_eq(&'\r');
+        match self.rest.peek() {
+            Some('\n') => {
+                self.next();
+                Ok(None)
+            }
+            Some('"') => Ok(self.next()),
+            _ => Err("unquoted '\\' must be followed by new line or double quote"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every line as `section/sub.key=value`, and the mistakes.
+    fn read(text: &str) -> (Vec<String>, Vec<String>) {
+        let document = parse(text);
+        let mut lines = Vec::new();
+        for section in &document.sections {
+            let sub = section.sub.as_deref().map(|sub| format!("/{sub}")).unwrap_or_default();
+            lines.extend(section.entries.iter().map(|entry| {
+                let value = entry.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
+                format!("{}{sub}.{}{value}", section.name, entry.key)
+            }));
+        }
+        (lines, document.mistakes.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn values_are_read_as_gcfg_reads_them() {
+        let cases = [
+            ("a=b", "b"),
+            ("a =\tb ", "b"),
+            ("a = b c  ; comment", "b c"),
+            ("a = b#c", "b"),
+            ("a = \"b # c\"", "b # c"),
+            ("a = \" b \"", " b "),
+            ("a = x\" y \"z", "x y z"),
+            ("a = \"b\\\\c\\\"d\\te\\n\"", "b\\c\"d\te\n"),
+            ("a = b\\\"c", "b\"c"),
+            ("a = b\\\nc", "bc"),
+            ("a = b \\\r\n  c\r\n", "b   c"),
+            ("a = b=c", "b=c"),
+            ("a = ", ""),
+            ("a = \"\"", ""),
+            ("a = b\r", "b"),
+            ("a = ü", "ü"),
+        ];
+        for (line, value) in cases {
+            let expected = (vec![format!("s.a={value}")], vec![]);
+            assert_eq!(read(&format!("[s]\n{line}")), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn names_sections_and_comments_are_told_apart() {
+        let text = "\u{feff}; one\r\n[Global] # two\r\nZone = a\r\n\tVPC\r\n\r\n[ServiceOverride \"1 \\\"x\\\"\"]\r\nURL=b\r\n[Global]\r\nzone-x=c";
+        let lines = ["Global.Zone=a", "Global.VPC", "ServiceOverride/1 \"x\".URL=b", "Global.zone-x=c"];
+        assert_eq!(read(text), (lines.map(str::to_owned).to_vec(), vec![]));
+    }
+
+    #[test]
+    fn every_syntax_mistake_is_found_with_its_line() {
+        let cases = [
+            ("a = b", "line 1: expected section header"),
+            ("[s]\na b", "line 2: expected '=' after a"),
+            ("[s]\na_b = c", "line 2: expected '=' after a"),
+            ("[s]\n= c", "line 2: illegal character '='"),
+            ("[s]\na = \"b", "line 2: a: string not terminated"),
+            ("[s]\na = \"b\nc\"", "line 2: a: string not terminated"),
+            ("[s]\na = \"\\x\"", "line 2: a: unknown escape sequence"),
+            ("[s]\na = b\\c", "line 2: a: unquoted '\\' must be followed by new line or double quote"),
+            ("[s]\na = b\\", "line 2: a: unquoted '\\' must be followed by new line or double quote"),
+            ("[s]\na = b\0", "line 2: a: illegal character NUL"),
+            ("[]", "line 1: expected section name"),
+            ("[s.t]", "line 1: expected subsection name or right bracket"),
+            ("[s", "line 1: expected subsection name or right bracket"),
+            ("[s \"\"]", "line 1: empty subsection name"),
+            ("[s \"t]", "line 1: string not terminated"),
+            ("[s \"\\t\"]", "line 1: unknown escape sequence"),
+            ("[s \"t\" x]", "line 1: expected right bracket"),
+            ("[s] a = b", "line 1: expected the end of the line after a section header"),
+        ];
+        for (text, mistake) in cases {
+            let found = read(text).1;
+            assert_eq!(found.first().map(String::as_str), Some(mistake), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn reading_goes_on_after_a_mistake_and_counts_lines() {
+        let text = "[s]\na = x\\\ny\nb c\nd = 1\n[t\ne = 2\n[u]\nf ?\ng = 3";
+        let (lines, mistakes) = read(text);
+        assert_eq!(lines, ["s.a=xy", "s.d=1", "u.g=3"], "what stands below a broken header belongs nowhere");
+        let expected = [
+            "line 4: expected '=' after b",
+            "line 6: expected subsection name or right bracket",
+            "line 9: expected '=' after f",
+        ];
+        assert_eq!(mistakes, expected);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[\\[\\]a-b\"\\\\=;#\r\n \t\0é]{0,40}") {
+            let document = parse(&text);
+            for section in &document.sections {
+                proptest::prop_assert!(section.line <= text.matches('\n').count() + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The one table of keys. Parsing, the reference page and the log of effective settings are made from it.
+//!
+//! After a change the reference page follows by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page`.
+
+use std::time::Duration;
+
+/// The value of a key as written, of the right type, and where it stands.
+#[derive(Debug)]
+pub(super) struct Spot<T> {
+    /// Name of the key.
+    pub key: &'static str,
+    /// Line; `None` when the key is not there.
+    pub line: Option<usize>,
+    /// The value; the type's own default when the key is not there.
+    pub value: T,
+}
+
+/// A type of values.
+pub(super) trait Kind: Default {
+    /// Name for people.
+    const NAME: &str;
+
+    /// Takes a value; `None` is a key without `=`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn set(&mut self, value: Option<&str>) -> Result<(), String>;
+}
+
+fn some(value: Option<&str>) -> Result<&str, String> {
+    value.ok_or_else(|| "needs a value".to_owned())
+}
+
+fn parse_error<K: Kind>(value: &str, why: &str) -> String {
+    format!("failed to parse {value:?} as {}{why}", K::NAME)
+}
+
+impl Kind for String {
+    const NAME: &str = "text";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        some(value)?.clone_into(self);
+        Ok(())
+    }
+}
+
+impl Kind for Vec<String> {
+    const NAME: &str = "list";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        match value {
+            Some(value) => self.push(value.to_owned()),
+            // As in gcfg: forgets what the list had.
+            None => self.clear(),
+        }
+        Ok(())
+    }
+}
+
+impl Kind for bool {
+    const NAME: &str = "bool";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        let Some(value) = value else {
+            *self = true;
+            return Ok(());
+        };
+        *self = match value.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" => true,
+            "false" | "no" | "off" | "0" => false,
+            _ => return Err(parse_error::<Self>(value, ": expected true, yes, on, 1, false, no, off or 0")),
+        };
+        Ok(())
+    }
+}
+
+impl Kind for i32 {
+    const NAME: &str = "integer";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        let value = some(value)?.trim();
+        let (sign, digits) = match value.strip_prefix('-') {
+            Some(digits) => ("-", digits),
+            None => ("", value.strip_prefix('+').unwrap_or(value)),
+        };
+        let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+        let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
+        // The number parser would take a second sign.
+        let signed = digits.starts_with(['+', '-']);
+        let number = Self::from_str_radix(&format!("{sign}{digits}"), radix);
+        *self = number.ok().filter(|_| !signed).ok_or_else(|| parse_error::<Self>(value, ""))?;
+        Ok(())
+    }
+}
+
+impl Kind for Option<Duration> {
+    const NAME: &str = "duration";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        let parsed = ccm_core::config::parse_duration(some(value)?)?;
+        *self = Some(parsed).filter(|duration| !duration.is_zero());
+        self.map(drop).ok_or_else(|| "must be more than 0".to_owned())
+    }
+}
+
+impl Kind for Option<f64> {
+    const NAME: &str = "number";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        let value = some(value)?;
+        let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
+        if !(0.001..=1000.0).contains(&number) {
+            return Err("must be between 0.001 and 1000".to_owned());
+        }
+        *self = Some(number);
+        Ok(())
+    }
+}
+
+impl Kind for Option<u32> {
+    const NAME: &str = "count";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        let value = some(value)?;
+        let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
+        if !(1..=10_000).contains(&number) {
+            return Err("must be between 1 and 10000".to_owned());
+        }
+        *self = Some(number);
+        Ok(())
+    }
+}
+
+/// A key as the documentation knows it.
+#[cfg_attr(not(test), expect(dead_code, reason = "some fields are for the reference page alone, which a test writes"))]
+pub(super) struct Key<T> {
+    /// Name; case does not matter.
+    pub name: &'static str,
+    /// Type of the value.
+    pub kind: &'static str,
+    /// Default, as it would be written.
+    pub default: &'static str,
+    /// Whether upstream has it too.
+    pub upstream: bool,
+    /// What it means, in Markdown.
+    pub meaning: &'static str,
+    take: fn(&mut T, usize, Option<&str>) -> Result<(), String>,
+}
+
+impl<T> Key<T> {
+    /// Puts a value from a line where it belongs. A bad one counts as not there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn take(&self, into: &mut T, line: usize, value: Option<&str>) -> Result<(), String> {
+        (self.take)(into, line, value)
+    }
+}
+
+macro_rules! keys {
+    ($(#[$doc:meta])* $raw:ident { $($from:ident $field:ident: $kind:ty = $name:literal $default:literal $meaning:literal)* }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $raw {
+            $(#[doc = $meaning] pub $field: Spot<$kind>,)*
+        }
+
+        impl Default for $raw {
+            fn default() -> Self {
+                Self { $($field: Spot { key: $name, line: None, value: <$kind>::default() },)* }
+            }
+        }
+
+        impl $raw {
+            /// The table.
+            pub(super) const KEYS: &[Key<Self>] = &[$(Key {
+                name: $name,
+                kind: <$kind as Kind>::NAME,
+                default: $default,
+                upstream: keys!(@$from),
+                meaning: $meaning,
+                take: |raw, line, value| {
+                    raw.$field.line = Some(line);
+                    raw.$field.value.set(value)
+                },
+            },)*];
+        }
+    };
+    (@upstream) => { true };
+    (@ours) => { false };
+}
+
+keys! {
+    /// Section `[Global]` as written.
+    Global {
+        upstream zone: String = "Zone" "" "Zone such as `eu-west-1a`, from which the region is derived. Wins over `Region`."
+        upstream region: String = "Region" "" "Region. Without it and `Zone` the instance metadata service is asked."
+        upstream vpc: String = "VPC" "" "ID of the cluster's VPC. Without it the instance metadata service is asked."
+        upstream subnet: String = "SubnetID" "" "Subnet for load balancers where discovery finds none. Default: that of the own instance, where that is known."
+        upstream route_tables: Vec<String> = "RouteTableID" "" "Use exactly this route table. Repeat it for several: routes are written to all (upstream uses the last)."
+        upstream role: String = "RoleARN" "" "IAM role that is assumed for every call."
+        upstream source: String = "SourceARN" "" "With `RoleARN`: sent along when the role is assumed, as `aws:SourceArn` together with the role's account as `aws:SourceAccount`, against confused deputies."
+        upstream cluster_tag: String = "KubernetesClusterTag" "" "Cluster ID in the legacy tag `KubernetesCluster`, which is then read and written as well."
+        upstream cluster_id: String = "KubernetesClusterID" "" "Cluster ID, as in the tag `kubernetes.io/cluster/<ID>`. Without it the tags of the own instance are read."
+        upstream disable_ingress: bool = "DisableSecurityGroupIngress" "false" "Rules of nodes' security groups are left alone."
+        upstream elb_group: String = "ElbSecurityGroup" "" "A security group that is never changed or deleted. (Upstream also gives it to classic load balancers.)"
+        upstream families: Vec<String> = "NodeIPFamilies" "ipv4" "Address families of nodes, in this order: `ipv4`, `ipv6`. Repeat it for both."
+        upstream probe_mode: String = "ClusterServiceLoadBalancerHealthProbeMode" "ServiceNodePort" "`Shared`: health checks of Services with `externalTrafficPolicy: Cluster` go to kube-proxy's health port. `ServiceNodePort`: to the node port."
+        upstream probe_port: i32 = "ClusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port for `Shared`."
+        upstream probe_path: String = "ClusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path for `Shared`."
+        upstream topology: String = "SupportedTopologyInstanceTypePattern" "^(hpc|trn|p)[0-9]+[a-z]*(-[a-z0-9]+)?(\\.[0-9a-z]*)$" "Regular expression for instance types that are not initialised before their network topology is known."
+        upstream nlb_groups: String = "NLBSecurityGroupMode" "" "`Managed`: a load balancer gets a security group of its own when it is created."
+        ours default_type: String = "DefaultLoadBalancerType" "" "What a Service without the annotation `aws-load-balancer-type` gets: `nlb`, or `none` (it is left to another controller). Unset, it is refused with an event, because upstream would make a classic load balancer."
+        ours claim_external: bool = "ClaimExternalLoadBalancers" "false" "Types `external` and `nlb-ip` are served, which otherwise belong to the AWS load balancer controller."
+        ours classes: Vec<String> = "LoadBalancerClass" "" "A `spec.loadBalancerClass` that is served. Repeat it for several."
+        ours target_type: String = "DefaultTargetType" "instance" "Targets where the annotation `aws-load-balancer-nlb-target-type` says nothing: `instance` or `ip`."
+        ours shared_group: bool = "EnableSharedBackendSecurityGroup" "false" "Every load balancer gets one further, common security group, which nodes' groups admit with one rule."
+        ours backend_group: String = "BackendSecurityGroup" "" "ID of that group. Without it one is made."
+        ours drift_interval: Option<Duration> = "DriftCheckInterval" "1h" "How long it may be trusted that nobody else changed what was last read or written."
+        ours ec2_read_qps: Option<f64> = "EC2ReadQPS" "20" "Reads of EC2, per second."
+        ours ec2_read_burst: Option<u32> = "EC2ReadBurst" "100" "Reads of EC2 at once after a pause."
+        ours ec2_write_qps: Option<f64> = "EC2WriteQPS" "5" "Changes of EC2, per second."
+        ours ec2_write_burst: Option<u32> = "EC2WriteBurst" "50" "Changes of EC2 at once."
+        ours topology_qps: Option<f64> = "EC2TopologyQPS" "1" "`DescribeInstanceTopology`, per second."
+        ours topology_burst: Option<u32> = "EC2TopologyBurst" "1" "`DescribeInstanceTopology` at once."
+        ours elb_read_qps: Option<f64> = "ELBReadQPS" "10" "Reads of Elastic Load Balancing, per second."
+        ours elb_read_burst: Option<u32> = "ELBReadBurst" "40" "Reads of Elastic Load Balancing at once."
+        ours elb_register_qps: Option<f64> = "ELBRegisterQPS" "4" "Registrations and deregistrations of targets, per second."
+        ours elb_register_burst: Option<u32> = "ELBRegisterBurst" "20" "Registrations and deregistrations at once."
+        ours elb_write_qps: Option<f64> = "ELBWriteQPS" "3" "Other changes of Elastic Load Balancing, per second."
+        ours elb_write_burst: Option<u32> = "ELBWriteBurst" "20" "Other changes of Elastic Load Balancing at once."
+    }
+}
+
+keys! {
+    /// A section `[ServiceOverride "N"]` as written.
+    Override {
+        upstream service: String = "Service" "" "Service ID: `EC2`, `Elastic Load Balancing v2`, `Elastic Load Balancing`, `STS`, `ec2imds`. Required."
+        upstream region: String = "Region" "" "Region in which it counts; does not matter for `ec2imds`. Required."
+        upstream url: String = "URL" "" "Endpoint. Required."
+        upstream signing_region: String = "SigningRegion" "" "Region that requests are signed for. Required."
+        upstream signing_method: String = "SigningMethod" "" "Accepted, without effect."
+        upstream signing_name: String = "SigningName" "" "Service name that requests are signed for. Default: the service's own."
+    }
+}

@@ -1,0 +1,127 @@
+//! What is in force, as text: for the log at the start, without secrets.
+
+use std::fmt::Display;
+
+use ccm_core::k8s::IpFamily;
+
+use super::{DefaultType, OverriddenService, Rate, Settings};
+
+impl Settings {
+    /// Returns every key with the value in force, empty where there is none; `Zone` has become the region.
+    pub fn effective(&self) -> Vec<(&'static str, String)> {
+        let mut shown = vec![
+            ("Region", option(self.region.as_ref())),
+            ("VPC", option(self.vpc.as_ref())),
+            ("SubnetID", option(self.subnet.as_ref())),
+            ("RouteTableID", list(&self.route_tables)),
+            ("RoleARN", option(self.role.as_ref().map(|role| &role.arn))),
+            ("SourceARN", option(self.role.as_ref().and_then(|role| role.source.as_ref()))),
+            ("KubernetesClusterTag", option(self.cluster_tag.as_ref())),
+            ("KubernetesClusterID", option(self.cluster_id.as_ref())),
+            ("DisableSecurityGroupIngress", self.disable_security_group_ingress.to_string()),
+            ("ElbSecurityGroup", option(self.protected_security_group.as_ref())),
+            ("NodeIPFamilies", self.node_ip_families.iter().copied().map(family).collect::<Vec<_>>().join(",")),
+            ("ClusterServiceLoadBalancerHealthProbeMode", self.probe_mode().to_owned()),
+            ("SupportedTopologyInstanceTypePattern", self.topology_types.as_str().to_owned()),
+            ("NLBSecurityGroupMode", if self.managed_security_groups { "Managed" } else { "" }.to_owned()),
+            ("DefaultLoadBalancerType", self.default_type.as_str().to_owned()),
+            ("ClaimExternalLoadBalancers", self.claim_external.to_string()),
+            ("LoadBalancerClass", list(&self.classes)),
+            ("DefaultTargetType", self.default_target_type.to_string()),
+            ("EnableSharedBackendSecurityGroup", self.shared_backend_security_group.to_string()),
+            ("BackendSecurityGroup", option(self.backend_security_group.as_ref())),
+            ("DriftCheckInterval", format!("{:?}", self.drift_check_interval)),
+        ];
+        if let Some(probe) = &self.shared_health_probe {
+            shown.push(("ClusterServiceSharedLoadBalancerHealthProbePort", probe.port.to_string()));
+            shown.push(("ClusterServiceSharedLoadBalancerHealthProbePath", probe.path.to_string()));
+        }
+        shown.extend(self.rates());
+        shown.extend(self.overrides.iter().map(|o| {
+            ("ServiceOverride", format!("{} in {}: {}", service(&o.service), o.region, without_secrets(&o.url)))
+        }));
+        shown
+    }
+
+    fn probe_mode(&self) -> &'static str {
+        if self.shared_health_probe.is_some() { "Shared" } else { "ServiceNodePort" }
+    }
+
+    fn rates(&self) -> Vec<(&'static str, String)> {
+        let limits = &self.limits;
+        let rate = |qps, burst, rate: Rate| [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())];
+        [
+            rate("EC2ReadQPS", "EC2ReadBurst", limits.ec2_read),
+            rate("EC2WriteQPS", "EC2WriteBurst", limits.ec2_write),
+            rate("EC2TopologyQPS", "EC2TopologyBurst", limits.topology),
+            rate("ELBReadQPS", "ELBReadBurst", limits.elb_read),
+            rate("ELBRegisterQPS", "ELBRegisterBurst", limits.elb_register),
+            rate("ELBWriteQPS", "ELBWriteBurst", limits.elb_write),
+        ]
+        .concat()
+    }
+
+    /// Logs what has no effect, what differs from the defaults, and, for who wants to know, everything.
+    pub fn log(&self) {
+        for warning in &self.warnings {
+            tracing::warn!("cloud config: {warning}");
+        }
+        let defaults = Self::default().effective();
+        let effective = self.effective();
+        let set: Vec<String> = effective
+            .iter()
+            .filter(|entry| !defaults.contains(entry))
+            .map(|(key, value)| format!("{key}={value:?}"))
+            .collect();
+        tracing::info!(settings = set.join(" "), "cloud config: what differs from the defaults");
+        for (key, value) in effective {
+            tracing::debug!(key, value, "cloud config");
+        }
+    }
+}
+
+impl DefaultType {
+    /// Returns the value of the key.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unset => "",
+            Self::Nlb => "nlb",
+            Self::None => "none",
+        }
+    }
+}
+
+fn option<T: Display>(value: Option<&T>) -> String {
+    value.map(ToString::to_string).unwrap_or_default()
+}
+
+fn list<T: Display>(values: &[T]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn family(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "ipv4",
+        IpFamily::V6 => "ipv6",
+    }
+}
+
+fn service(of: &OverriddenService) -> &str {
+    match of {
+        OverriddenService::Ec2 => "EC2",
+        OverriddenService::Elb => "Elastic Load Balancing v2",
+        OverriddenService::Classic => "Elastic Load Balancing",
+        OverriddenService::Sts => "STS",
+        OverriddenService::Imds => "ec2imds",
+        OverriddenService::Other(name) => name,
+    }
+}
+
+/// Cuts user, password and query out of a URL.
+fn without_secrets(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}

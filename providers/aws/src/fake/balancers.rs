@@ -1,0 +1,394 @@
+//! Elastic Load Balancing: network load balancers.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+
+use super::{
+    REGION, attributes,
+    lists::page,
+    refusal::{Answer, invalid, refuse},
+    state::{Balancer, Eni, Holder, State},
+    tags::check_elb_tags,
+};
+use crate::api::{
+    AllocationId, EniId, LoadBalancerArn, Page, SubnetId, VpcId,
+    elb::{self, IpAddressType, LoadBalancerState, LoadBalancerZone, Scheme, SubnetMapping},
+};
+
+/// Most names or ARNs of one request.
+pub(super) const MOST_NAMED: usize = 20;
+/// Free addresses that each subnet needs.
+const FREE_IPS: u32 = 8;
+const UNKNOWN: &str = "LoadBalancerNotFound";
+const CONFLICT: &str = "InvalidConfigurationRequest";
+
+impl State {
+    pub(super) fn describe_balancers(&self, c: &elb::DescribeLoadBalancers) -> Answer<Page<elb::LoadBalancer>> {
+        if !c.names.is_empty() && !c.arns.is_empty() {
+            return invalid("Load balancer names and ARNs cannot be given together");
+        }
+        if c.names.len().max(c.arns.len()) > MOST_NAMED {
+            return invalid(format!("At most {MOST_NAMED} load balancers can be described by name or ARN"));
+        }
+        let shown = || self.balancers.iter().filter(|(_, balancer)| balancer.created.shown());
+        let no_name = c.names.iter().any(|name| !shown().any(|(_, balancer)| balancer.name == *name));
+        if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {
+            return refuse(UNKNOWN, "One or more load balancers not found");
+        }
+        let asked = |arn: &LoadBalancerArn, balancer: &Balancer| {
+            (c.names.is_empty() && c.arns.is_empty()) || c.arns.contains(arn) || c.names.contains(&balancer.name)
+        };
+        let found = shown().filter(|(arn, balancer)| asked(arn, balancer));
+        let found = found.map(|(arn, balancer)| (arn.to_string(), self.show_balancer(arn, balancer)));
+        page(found.collect(), c.token.as_deref(), self.knobs.page_size.min(400), "ValidationError")
+    }
+
+    pub(super) fn show_balancer(&self, arn: &LoadBalancerArn, balancer: &Balancer) -> elb::LoadBalancer {
+        let (state, reason) = match &balancer.state {
+            Some((state, reason)) => (*state, reason.clone()),
+            None if balancer.created.at + self.knobs.provisioning > Instant::now() => {
+                (LoadBalancerState::Provisioning, Box::default())
+            }
+            None => (LoadBalancerState::Active, Box::default()),
+        };
+        let zones = balancer.mappings.iter().map(|mapping| LoadBalancerZone {
+            zone: self.subnets.get(&mapping.subnet).map(|subnet| subnet.zone.clone()).unwrap_or_default(),
+            subnet: Some(mapping.subnet.clone()),
+            allocations: mapping.allocation.iter().cloned().collect(),
+            private_ipv4: mapping.private_ipv4.iter().map(|ip| ip.to_string().into()).collect(),
+            ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+        });
+        elb::LoadBalancer {
+            arn: arn.clone(),
+            name: balancer.name.clone(),
+            dns_name: balancer.dns_name.clone(),
+            kind: balancer.kind.clone(),
+            scheme: Some(balancer.scheme),
+            state: Some(state),
+            state_reason: reason,
+            vpc: Some(balancer.vpc.clone()),
+            ip_address_type: Some(balancer.ip_address_type),
+            zones: zones.collect(),
+            security_groups: balancer.groups.clone(),
+            private_link_rules: (!balancer.groups.is_empty()).then_some(balancer.private_link_rules),
+            ipv6_source_nat: Some(balancer.ipv6_source_nat),
+            created: Some(self.timestamp(balancer.created.at)),
+        }
+    }
+
+    pub(super) fn create_balancer(&mut self, c: &elb::CreateLoadBalancer) -> Answer<elb::LoadBalancer> {
+        check_name("load balancer", &c.name)?;
+        if c.name.starts_with("internal-") {
+            return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
+        }
+        if let Some((arn, existing)) = self.balancers.iter().find(|(_, balancer)| balancer.name == c.name) {
+            return match same(existing, c) && self.same_tags(&existing.tags, &c.tags) {
+                true => Ok(self.show_balancer(arn, existing)),
+                false => {
+                    let message =
+                        format!("A load balancer with the same name '{}' exists, but with different settings", c.name);
+                    refuse("DuplicateLoadBalancerName", message)
+                }
+            };
+        }
+        check_elb_tags(&c.tags, c.tags.len(), self.knobs.quotas.tags)?;
+        let vpc = self.check_mappings(&c.subnets, c.scheme, c.ip_address_type, None)?;
+        self.check_groups(&c.security_groups, &vpc)?;
+        check_source_nat(c.ipv6_source_nat, c.ip_address_type)?;
+        if self.balancers.len() >= self.knobs.quotas.load_balancers {
+            return refuse("TooManyLoadBalancers", "You have reached the limit of load balancers");
+        }
+        let arn = LoadBalancerArn::from(self.arn("loadbalancer", &format!("net/{}", c.name)));
+        let id = arn.rsplit('/').next().unwrap_or_default();
+        let balancer = Balancer {
+            name: c.name.clone(),
+            kind: "network".into(),
+            dns_name: format!("{}-{id}.elb.{REGION}.amazonaws.com", c.name).into(),
+            scheme: c.scheme,
+            ip_address_type: c.ip_address_type,
+            vpc,
+            mappings: c.subnets.clone(),
+            groups: c.security_groups.clone(),
+            private_link_rules: true,
+            ipv6_source_nat: c.ipv6_source_nat.unwrap_or_default(),
+            state: None,
+            attributes: attributes::of_balancer(),
+            tags: c.tags.clone(),
+            created: self.born(),
+        };
+        let shown = self.show_balancer(&arn, &balancer);
+        self.balancers.insert(arn.clone(), balancer);
+        self.place_interfaces(&arn);
+        Ok(shown)
+    }
+
+    pub(super) fn delete_balancer(&mut self, c: &elb::DeleteLoadBalancer) -> Answer<()> {
+        let Some(balancer) = self.balancers.get(&c.arn) else { return Ok(()) };
+        if balancer.attributes.get("deletion_protection.enabled").is_some_and(|value| **value == *"true") {
+            let message = format!("Load balancer '{}' cannot be deleted because deletion protection is enabled", c.arn);
+            return refuse("OperationNotPermitted", message);
+        }
+        self.balancers.remove(&c.arn);
+        self.listeners.retain(|_, listener| listener.load_balancer != c.arn);
+        let gone = Instant::now() + self.knobs.interfaces_linger;
+        for eni in self.enis.values_mut().filter(|eni| eni.holder == Holder::Balancer(c.arn.clone())) {
+            eni.holder = Holder::Leaving(gone);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    pub(super) fn set_subnets(&mut self, c: &elb::SetSubnets) -> Answer<()> {
+        let balancer = self.balancer(&c.arn)?;
+        check_source_nat(c.ipv6_source_nat, balancer.ip_address_type)?;
+        let (scheme, family) = (balancer.scheme, balancer.ip_address_type);
+        let mut mappings = c.subnets.clone();
+        for new in &mut mappings {
+            let Some(old) = balancer.mappings.iter().find(|old| old.subnet == new.subnet) else { continue };
+            let swapped = new.allocation.is_some() && new.allocation != old.allocation
+                || new.private_ipv4.is_some() && new.private_ipv4 != old.private_ipv4;
+            if swapped {
+                let message = format!("The addresses in subnet '{}' of a load balancer cannot be changed", new.subnet);
+                return refuse(CONFLICT, message);
+            }
+            new.allocation = old.allocation.clone();
+            new.private_ipv4 = old.private_ipv4;
+            new.ipv6 = new.ipv6.or(old.ipv6);
+        }
+        self.check_mappings(&mappings, scheme, family, Some(&c.arn))?;
+        let balancer = self.balancer_mut(&c.arn)?;
+        balancer.mappings = mappings;
+        balancer.ipv6_source_nat = c.ipv6_source_nat.unwrap_or(balancer.ipv6_source_nat);
+        self.place_interfaces(&c.arn);
+        Ok(())
+    }
+
+    pub(super) fn set_ip_address_type(&mut self, c: &elb::SetIpAddressType) -> Answer<()> {
+        let mappings = self.balancer(&c.arn)?.mappings.clone();
+        self.check_families(&mappings, c.ip_address_type)?;
+        let udp = |protocol| matches!(protocol, elb::ElbProtocol::Udp | elb::ElbProtocol::TcpUdp);
+        let listeners = || self.listeners.values().filter(|listener| listener.load_balancer == c.arn);
+        let v6 = |arn| self.target_groups.get(arn).is_some_and(|group| group.ip_address_type == IpAddressType::Ipv6);
+        let bad = match c.ip_address_type {
+            IpAddressType::Dualstack => listeners().any(|it| udp(it.protocol) && !v6(&it.target_group)),
+            _ => listeners().any(|it| v6(&it.target_group)),
+        };
+        if bad {
+            return refuse(CONFLICT, "A listener has a target group that this IP address type does not support");
+        }
+        self.balancer_mut(&c.arn)?.ip_address_type = c.ip_address_type;
+        Ok(())
+    }
+
+    pub(super) fn set_security_groups(&mut self, c: &elb::SetSecurityGroups) -> Answer<()> {
+        let balancer = self.balancer(&c.arn)?;
+        match (balancer.groups.is_empty(), c.groups.is_empty()) {
+            (true, false) => {
+                let message = "You cannot set security groups on a load balancer that was created without any";
+                return refuse(CONFLICT, message);
+            }
+            (_, true) => return refuse(CONFLICT, "You cannot remove all security groups from a load balancer"),
+            (false, false) => {}
+        }
+        let vpc = balancer.vpc.clone();
+        self.check_groups(&c.groups, &vpc)?;
+        let balancer = self.balancer_mut(&c.arn)?;
+        balancer.groups.clone_from(&c.groups);
+        balancer.private_link_rules = c.private_link_rules.unwrap_or(balancer.private_link_rules);
+        self.place_interfaces(&c.arn);
+        Ok(())
+    }
+
+    /// Checks the subnets of a load balancer (`existing` for one that is there already); returns their VPC.
+    fn check_mappings(
+        &self,
+        mappings: &[SubnetMapping],
+        scheme: Scheme,
+        family: IpAddressType,
+        existing: Option<&LoadBalancerArn>,
+    ) -> Answer<VpcId> {
+        let (mut zones, mut vpc, mut local) = (BTreeSet::new(), None, None);
+        let has = existing.and_then(|arn| self.balancers.get(arn)).map_or(&[][..], |balancer| &balancer.mappings);
+        for mapping in mappings {
+            let id = &mapping.subnet;
+            let Some(subnet) = self.subnets.get(id) else {
+                return refuse("SubnetNotFound", format!("The subnet ID '{id}' is not valid"));
+            };
+            if vpc.get_or_insert(&subnet.vpc) != &&subnet.vpc {
+                return refuse(CONFLICT, "All subnets of a load balancer must be in one VPC");
+            }
+            if !zones.insert(&subnet.zone) {
+                let message = "A load balancer cannot be attached to multiple subnets in the same Availability Zone";
+                return refuse(CONFLICT, message);
+            }
+            let in_zone = self.zones.iter().any(|it| it.name == subnet.zone && *it.zone_type == *"availability-zone");
+            if *local.get_or_insert(in_zone) != in_zone {
+                return refuse("InvalidSubnet", "Subnets of Availability Zones and of local zones cannot be mixed");
+            }
+            let kept = has.iter().any(|old| old.subnet == *id);
+            if !kept && self.free_ips(id) < FREE_IPS {
+                let message = format!(
+                    "Not enough IP space available in {id}. ELB requires at least {FREE_IPS} free IP addresses in each \
+                     subnet."
+                );
+                return refuse("InvalidSubnet", message);
+            }
+            self.check_addresses(mapping, scheme, family, kept)?;
+        }
+        let Some(vpc) = vpc.cloned() else { return invalid("At least one subnet must be specified") };
+        if scheme == Scheme::InternetFacing && self.vpcs.get(&vpc).is_none_or(|vpc| vpc.internet_gateway.is_none()) {
+            return refuse("InvalidSubnet", format!("VPC {vpc} has no internet gateway"));
+        }
+        self.check_families(mappings, family)?;
+        Ok(vpc)
+    }
+
+    fn check_addresses(&self, m: &SubnetMapping, scheme: Scheme, family: IpAddressType, kept: bool) -> Answer<()> {
+        if let Some(allocation) = &m.allocation {
+            if scheme == Scheme::Internal {
+                return refuse(CONFLICT, "Elastic IP addresses are for internet-facing load balancers");
+            }
+            match self.eips.get(allocation) {
+                None => {
+                    return refuse("AllocationIdNotFound", format!("The allocation ID '{allocation}' does not exist"));
+                }
+                Some(eip) if eip.used_by.is_some() && !kept => {
+                    return refuse("ResourceInUse", format!("The allocation '{allocation}' is already associated"));
+                }
+                Some(_) => {}
+            }
+        }
+        let subnet = self.subnets.get(&m.subnet);
+        if let Some(ip) = m.private_ipv4 {
+            if scheme == Scheme::InternetFacing {
+                return refuse(CONFLICT, "Private IPv4 addresses are for internal load balancers");
+            }
+            if !subnet.and_then(|subnet| subnet.cidr).is_some_and(|cidr| cidr.contains(&ip)) {
+                return refuse(CONFLICT, format!("The address {ip} is not in subnet '{}'", m.subnet));
+            }
+            let text = ip.to_string();
+            let taken = self
+                .enis
+                .values()
+                .any(|eni| eni.subnet == m.subnet && eni.private_ips.iter().any(|have| **have == *text));
+            if taken && !kept {
+                return refuse("ResourceInUse", format!("The address {ip} is in use"));
+            }
+        }
+        if let Some(ip) = m.ipv6 {
+            if family != IpAddressType::Dualstack {
+                return refuse(CONFLICT, "IPv6 addresses are for dualstack load balancers");
+            }
+            if !subnet.is_some_and(|subnet| subnet.ipv6.iter().any(|cidr| cidr.contains(&ip))) {
+                return refuse(CONFLICT, format!("The address {ip} is not in subnet '{}'", m.subnet));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_families(&self, mappings: &[SubnetMapping], family: IpAddressType) -> Answer<()> {
+        let lacks = |id: &&SubnetId| self.subnets.get(*id).is_none_or(|subnet| subnet.ipv6.is_empty());
+        match family {
+            IpAddressType::Ipv6 => invalid("The IP address type 'ipv6' is not one of load balancers"),
+            IpAddressType::Dualstack => match mappings.iter().map(|mapping| &mapping.subnet).find(lacks) {
+                Some(id) => refuse("InvalidSubnet", format!("The subnet '{id}' has no associated IPv6 CIDR block")),
+                None => Ok(()),
+            },
+            IpAddressType::Ipv4 => Ok(()),
+        }
+    }
+
+    /// Brings the network interfaces of a load balancer in line with its subnets and groups.
+    fn place_interfaces(&mut self, arn: &LoadBalancerArn) {
+        let Some(balancer) = self.balancers.get(arn) else { return };
+        let holder = Holder::Balancer(arn.clone());
+        let (vpc, mappings, groups) = (balancer.vpc.clone(), balancer.mappings.clone(), balancer.groups.clone());
+        let gone = Instant::now() + self.knobs.interfaces_linger;
+        for eni in self.enis.values_mut().filter(|eni| eni.holder == holder) {
+            match mappings.iter().any(|mapping| mapping.subnet == eni.subnet) {
+                true => eni.groups.clone_from(&groups),
+                false => eni.holder = Holder::Leaving(gone),
+            }
+        }
+        for mapping in mappings {
+            if self.enis.values().any(|eni| eni.holder == holder && eni.subnet == mapping.subnet) {
+                continue;
+            }
+            let asked = mapping.private_ipv4.map(|ip| ip.to_string().into());
+            let eni = Eni {
+                vpc: vpc.clone(),
+                zone: self.subnets.get(&mapping.subnet).map(|subnet| subnet.zone.clone()).unwrap_or_default(),
+                private_dns_name: Box::default(),
+                private_ips: asked.or_else(|| self.pick_ip(&mapping.subnet)).into_iter().collect(),
+                ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+                groups: groups.clone(),
+                source_dest_check: false,
+                in_use: true,
+                holder: holder.clone(),
+                subnet: mapping.subnet,
+            };
+            let id = EniId::from(self.id("eni"));
+            self.enis.insert(id.clone(), eni);
+            if let Some(eip) = mapping.allocation.and_then(|id: AllocationId| self.eips.get_mut(&id)) {
+                eip.used_by = Some(id);
+            }
+        }
+        self.settle();
+    }
+
+    pub(super) fn balancer(&self, arn: &LoadBalancerArn) -> Answer<&Balancer> {
+        match self.balancers.get(arn).filter(|balancer| balancer.created.found()) {
+            Some(balancer) => Ok(balancer),
+            None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
+        }
+    }
+
+    pub(super) fn balancer_mut(&mut self, arn: &LoadBalancerArn) -> Answer<&mut Balancer> {
+        self.balancer(arn)?;
+        self.balancers.get_mut(arn).ok_or_else(|| super::refusal::Refusal::new(UNKNOWN, "Load balancer not found"))
+    }
+
+    pub(super) fn shown_balancer(&self, arn: &LoadBalancerArn) -> Answer<&Balancer> {
+        match self.balancers.get(arn).filter(|balancer| balancer.created.shown()) {
+            Some(balancer) => Ok(balancer),
+            None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
+        }
+    }
+}
+
+fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> Answer<()> {
+    if wanted == Some(true) && family != IpAddressType::Dualstack {
+        return refuse(CONFLICT, "EnablePrefixForIpv6SourceNat needs a dualstack load balancer");
+    }
+    Ok(())
+}
+
+/// Tells whether a load balancer has just the settings asked for.
+fn same(have: &Balancer, c: &elb::CreateLoadBalancer) -> bool {
+    let subnets =
+        |mappings: &[SubnetMapping]| -> BTreeSet<String> { mappings.iter().map(|it| format!("{it:?}")).collect() };
+    let groups = |groups: &[crate::api::SecurityGroupId]| -> BTreeSet<String> {
+        groups.iter().map(ToString::to_string).collect()
+    };
+    have.scheme == c.scheme
+        && have.ip_address_type == c.ip_address_type
+        && subnets(&have.mappings) == subnets(&c.subnets)
+        && groups(&have.groups) == groups(&c.security_groups)
+        && have.ipv6_source_nat == c.ipv6_source_nat.unwrap_or_default()
+}
+
+/// Checks the name of a load balancer or target group.
+pub(super) fn check_name(kind: &str, name: &str) -> Answer<()> {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if name.is_empty() || name.len() > 32 {
+        return invalid(format!("The {kind} name '{name}' must have 1 to 32 characters"));
+    }
+    if !plain || name.starts_with('-') || name.ends_with('-') {
+        let message = format!(
+            "The {kind} name '{name}' may have letters, digits and hyphens only, and no hyphen at its begin or end"
+        );
+        return invalid(message);
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Faults that a test orders, and the record of requests.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::refusal::Refusal;
+use crate::api::{Action, AwsError, Call, Class, Service};
+
+/// On which side of a request the answer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The request is not carried out.
+    Before,
+    /// The request is carried out.
+    After,
+}
+
+/// What goes wrong.
+#[derive(Default)]
+pub(super) struct Faults {
+    /// Codes of the next requests.
+    next: BTreeMap<Action, VecDeque<String>>,
+    /// Codes of all requests.
+    always: BTreeMap<Action, String>,
+    throttled: BTreeMap<Action, usize>,
+    denied: BTreeSet<Action>,
+    /// Changes that were sent since faults were last ordered.
+    writes: usize,
+    /// Changes whose answer is lost, by number.
+    lost: BTreeMap<usize, Crash>,
+    /// After how many changes nothing is answered any more.
+    dead_after: Option<usize>,
+    pub(super) dead: bool,
+    pub(super) log: Vec<Call>,
+}
+
+/// What becomes of a request.
+pub(super) enum Fate {
+    /// It is carried out; whether the answer arrives.
+    Served { answered: bool },
+    /// It fails without having been carried out.
+    Failed(AwsError),
+}
+
+impl Faults {
+    /// Decides about a request, and records it.
+    pub(super) fn judge(&mut self, call: &Call) -> Fate {
+        let action = call.action();
+        if self.dead {
+            return Fate::Failed(lost(action));
+        }
+        self.log.push(call.clone());
+        let crash = if action.class() == Class::Write { self.count() } else { None };
+        if crash == Some(Crash::Before) {
+            return Fate::Failed(lost(action));
+        }
+        if let Some(refusal) = self.refusal(action) {
+            return Fate::Failed(refusal.into_error(action));
+        }
+        Fate::Served { answered: crash.is_none() }
+    }
+
+    /// Counts a change; tells what happens to its answer.
+    fn count(&mut self) -> Option<Crash> {
+        self.writes += 1;
+        self.dead = self.dead_after.is_some_and(|after| self.writes >= after);
+        self.lost.remove(&self.writes)
+    }
+
+    fn refusal(&mut self, action: Action) -> Option<Refusal> {
+        if let Some(left) = self.throttled.get_mut(&action).filter(|left| **left > 0) {
+            *left -= 1;
+            return Some(throttled(action));
+        }
+        if self.denied.contains(&action) {
+            return Some(denied(action));
+        }
+        let next = self.next.get_mut(&action).and_then(VecDeque::pop_front);
+        let code = next.or_else(|| self.always.get(&action).cloned())?;
+        Some(Refusal::new(code, "ordered by the test"))
+    }
+
+    pub(super) fn fail_next(&mut self, action: Action, code: String) {
+        self.next.entry(action).or_default().push_back(code);
+    }
+
+    pub(super) fn fail_always(&mut self, action: Action, code: String) {
+        self.always.insert(action, code);
+    }
+
+    pub(super) fn throttle(&mut self, action: Action, count: usize) {
+        *self.throttled.entry(action).or_default() += count;
+    }
+
+    pub(super) fn deny(&mut self, action: Action) {
+        self.denied.insert(action);
+    }
+
+    pub(super) fn lose(&mut self, n: usize, crash: Crash) {
+        self.lost.insert(self.writes + n, crash);
+    }
+
+    pub(super) fn dead_after(&mut self, n: usize) {
+        match n {
+            0 => self.dead = true,
+            n => self.dead_after = Some(self.writes + n),
+        }
+    }
+
+    /// Ends all faults; the record stays.
+    pub(super) fn heal(&mut self) {
+        *self = Self { log: std::mem::take(&mut self.log), ..Self::default() };
+    }
+}
+
+fn lost(action: Action) -> AwsError {
+    AwsError::unanswered(action, "connection lost (ordered by the test)")
+}
+
+fn throttled(action: Action) -> Refusal {
+    match action.service() {
+        Service::Ec2 => Refusal::new("RequestLimitExceeded", "Request limit exceeded."),
+        Service::Elb => Refusal::new("ThrottlingException", "Rate exceeded"),
+        Service::Classic => Refusal::new("Throttling", "Rate exceeded"),
+    }
+}
+
+fn denied(action: Action) -> Refusal {
+    let role = format!("arn:aws:sts::{}:assumed-role/nodes/i-0", super::ACCOUNT);
+    let right = format!("{}:{}", action.service().iam_prefix(), action.name());
+    let message = format!(
+        "User: {role} is not authorized to perform: {right} because no identity-based policy allows the {right} action"
+    );
+    match action.service() {
+        Service::Ec2 => Refusal::new(
+            "UnauthorizedOperation",
+            format!("You are not authorized to perform this operation. {message}"),
+        ),
+        Service::Elb | Service::Classic => Refusal::new("AccessDenied", message),
+    }
+}

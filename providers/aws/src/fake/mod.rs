@@ -1,0 +1,288 @@
+//! An in-memory AWS: one account and one region that hold state and obey AWS' own contract, behind the same
+//! [`Transport`] as the real one.
+//!
+//! Objects that are not the provider's (networks, instances, addresses) are made by builders; everything the provider makes
+//! can be read back. Faults, quotas, delays and inconsistency are ordered per test; results are never scripted. Time is
+//! tokio's, so tests with paused time need not wait. AWS' answers are known from its API reference; where that leaves room,
+//! the stricter reading is taken, so that code that passes here is not refused there. Codes are AWS', messages are not
+//! always.
+
+mod attributes;
+mod balancers;
+mod build;
+mod classic;
+mod faults;
+mod groups;
+mod instances;
+mod knobs;
+mod listeners;
+mod lists;
+mod network;
+mod read;
+mod refusal;
+mod snapshot;
+mod state;
+mod tags;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+pub use self::{
+    build::{InstanceBuilder, Interface},
+    faults::Crash,
+    knobs::{Knobs, Quotas},
+    snapshot::Everything,
+    state::{ACCOUNT, REGION},
+    world::{CLUSTER, World},
+};
+use self::{faults::Fate, refusal::Answer, state::State};
+use crate::{
+    api::{Action, AwsError, Call, Class, Reply, Request, Transport},
+    client::Client,
+};
+
+/// The in-memory AWS. Clones are the same one.
+#[derive(Clone)]
+pub struct Aws {
+    state: Arc<Mutex<State>>,
+}
+
+impl Default for Aws {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Aws {
+    /// Makes an empty account: there are zones `a`, `b`, `c` and a local zone, and nothing else.
+    pub fn new() -> Self {
+        Self { state: Arc::new(Mutex::new(State::new())) }
+    }
+
+    /// Returns the way to it.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(self.clone())
+    }
+
+    /// Returns a client on it.
+    pub fn client(&self) -> Client {
+        Client::new(self.transport())
+    }
+
+    /// Sends one request past the client: for tests that act as somebody else, or compare with what AWS itself answers.
+    ///
+    /// # Errors
+    /// As [`Transport::send`].
+    pub async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
+        let reply = self.send(request.into_call()).await?;
+        R::from_reply(reply).ok_or_else(|| AwsError::unanswered(R::ACTION, "the answer is of another request"))
+    }
+
+    /// Changes times and sizes.
+    pub fn tune(&self, change: impl FnOnce(&mut Knobs)) {
+        change(&mut self.state.lock().knobs);
+    }
+
+    /// Changes quotas.
+    pub fn quotas(&self, change: impl FnOnce(&mut Quotas)) {
+        change(&mut self.state.lock().knobs.quotas);
+    }
+
+    /// Answers the next request of a kind with an error code; several calls queue up.
+    pub fn fail_next(&self, action: Action, code: &str) {
+        self.state.lock().faults.fail_next(action, code.to_owned());
+    }
+
+    /// Answers every request of a kind with an error code, until [`heal`](Self::heal).
+    pub fn fail_always(&self, action: Action, code: &str) {
+        self.state.lock().faults.fail_always(action, code.to_owned());
+    }
+
+    /// Throttles the next requests of a kind.
+    pub fn throttle(&self, action: Action, count: usize) {
+        self.state.lock().faults.throttle(action, count);
+    }
+
+    /// Denies an action, as a policy that lacks it.
+    pub fn deny(&self, action: Action) {
+        self.state.lock().faults.deny(action);
+    }
+
+    /// Loses the answer of the n-th change from now, 1 being the next one.
+    pub fn fail_nth_write(&self, n: usize, crash: Crash) {
+        self.state.lock().faults.lose(n, crash);
+    }
+
+    /// Lets the process die after so many more changes: every later request, also a read, gets no answer and is not carried
+    /// out, until [`revive`](Self::revive).
+    pub fn dead_after(&self, writes: usize) {
+        self.state.lock().faults.dead_after(writes);
+    }
+
+    /// Lets the process die at the n-th change from now: the answer of that one is lost, and so is every later request, until
+    /// [`revive`](Self::revive).
+    pub fn crash_at_write(&self, n: usize, crash: Crash) {
+        let mut state = self.state.lock();
+        state.faults.lose(n, crash);
+        state.faults.dead_after(n);
+    }
+
+    /// Tells whether the process has died.
+    pub fn is_dead(&self) -> bool {
+        self.state.lock().faults.dead
+    }
+
+    /// Starts the process anew: ends all faults that were ordered. The record of requests stays.
+    pub fn revive(&self) {
+        self.heal();
+    }
+
+    /// Ends all faults that were ordered.
+    pub fn heal(&self) {
+        self.state.lock().faults.heal();
+    }
+
+    /// Counts the requests of a kind that reached AWS, those that it refused included.
+    pub fn calls(&self, action: Action) -> usize {
+        self.state.lock().faults.log.iter().filter(|call| call.action() == action).count()
+    }
+
+    /// Counts the changes that reached AWS, those that it refused included.
+    pub fn writes(&self) -> usize {
+        self.state.lock().faults.log.iter().filter(|call| call.action().class() == Class::Write).count()
+    }
+
+    /// Counts all requests that reached AWS.
+    pub fn requests(&self) -> usize {
+        self.state.lock().faults.log.len()
+    }
+
+    /// Returns the requests that reached AWS, in order.
+    pub fn log(&self) -> Vec<Call> {
+        self.state.lock().faults.log.clone()
+    }
+
+    /// Returns what was asked, in order: `log` without the details.
+    pub fn actions(&self) -> Vec<Action> {
+        self.state.lock().faults.log.iter().map(Call::action).collect()
+    }
+
+    /// Forgets the record of requests.
+    pub fn reset_calls(&self) {
+        self.state.lock().faults.log.clear();
+    }
+
+    async fn half_way(&self) {
+        let half: Duration = self.state.lock().knobs.latency / 2;
+        if !half.is_zero() {
+            tokio::time::sleep(half).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Aws {
+    async fn send(&self, call: Call) -> Result<Reply, AwsError> {
+        self.half_way().await;
+        let result = {
+            let mut state = self.state.lock();
+            state.settle();
+            match state.faults.judge(&call) {
+                Fate::Failed(error) => Err(error),
+                Fate::Served { answered } => {
+                    let action = call.action();
+                    let answer = state.serve(call).map_err(|refusal| refusal.into_error(action));
+                    if answered {
+                        answer
+                    } else {
+                        Err(AwsError::unanswered(action, "connection lost (ordered by the test)"))
+                    }
+                }
+            }
+        };
+        self.half_way().await;
+        result
+    }
+}
+
+impl State {
+    // length: one arm per request
+    fn serve(&mut self, call: Call) -> Answer<Reply> {
+        Ok(match call {
+            Call::DescribeInstances(c) => Reply::DescribeInstances(self.describe_instances(&c)?),
+            Call::DescribeNetworkInterfaces(c) => Reply::DescribeNetworkInterfaces(self.describe_interfaces(&c)?),
+            Call::DescribeAvailabilityZones(_) => Reply::DescribeAvailabilityZones(self.zones.clone()),
+            Call::DescribeInstanceTopology(c) => Reply::DescribeInstanceTopology(self.describe_topology(&c)?),
+            Call::DescribeSubnets(c) => Reply::DescribeSubnets(self.describe_subnets(&c)?),
+            Call::DescribeRouteTables(c) => Reply::DescribeRouteTables(self.describe_route_tables(&c)?),
+            Call::DescribeVpcs(c) => Reply::DescribeVpcs(self.describe_vpcs(&c)?),
+            Call::DescribeSecurityGroups(c) => Reply::DescribeSecurityGroups(self.describe_groups(&c)?),
+            Call::CreateSecurityGroup(c) => Reply::CreateSecurityGroup(self.create_group(&c)?),
+            Call::DeleteSecurityGroup(c) => Reply::DeleteSecurityGroup(self.delete_group(&c)?),
+            Call::AuthorizeSecurityGroupIngress(c) => Reply::AuthorizeSecurityGroupIngress(self.authorize(&c)?),
+            Call::RevokeSecurityGroupIngress(c) => Reply::RevokeSecurityGroupIngress(self.revoke(&c)?),
+            Call::CreateTags(c) => Reply::CreateTags(self.create_tags(&c)?),
+            Call::DeleteTags(c) => Reply::DeleteTags(self.delete_tags(&c)?),
+            Call::CreateRoute(c) => Reply::CreateRoute(self.create_route(&c)?),
+            Call::ReplaceRoute(c) => Reply::ReplaceRoute(self.replace_route(&c)?),
+            Call::DeleteRoute(c) => Reply::DeleteRoute(self.delete_route(&c)?),
+            Call::ModifyInstanceAttribute(c) => Reply::ModifyInstanceAttribute(self.modify_instance(&c)?),
+            Call::ModifyNetworkInterfaceAttribute(c) => {
+                Reply::ModifyNetworkInterfaceAttribute(self.modify_interface(&c)?)
+            }
+            Call::DescribeLoadBalancers(c) => Reply::DescribeLoadBalancers(self.describe_balancers(&c)?),
+            Call::DescribeLoadBalancerAttributes(c) => {
+                Reply::DescribeLoadBalancerAttributes(self.balancer_attributes(&c)?)
+            }
+            Call::DescribeTargetGroups(c) => Reply::DescribeTargetGroups(self.describe_target_groups(&c)?),
+            Call::DescribeTargetGroupAttributes(c) => {
+                Reply::DescribeTargetGroupAttributes(self.target_group_attributes(&c)?)
+            }
+            Call::DescribeTargetHealth(c) => Reply::DescribeTargetHealth(self.describe_health(&c)?),
+            Call::DescribeListeners(c) => Reply::DescribeListeners(self.describe_listeners(&c)?),
+            Call::DescribeListenerAttributes(c) => Reply::DescribeListenerAttributes(self.listener_attributes(&c)?),
+            Call::DescribeListenerCertificates(c) => {
+                Reply::DescribeListenerCertificates(self.listener_certificates(&c)?)
+            }
+            Call::DescribeElbTags(c) => Reply::DescribeElbTags(self.describe_elb_tags(&c)?),
+            Call::CreateLoadBalancer(c) => Reply::CreateLoadBalancer(self.create_balancer(&c)?),
+            Call::DeleteLoadBalancer(c) => Reply::DeleteLoadBalancer(self.delete_balancer(&c)?),
+            Call::ModifyLoadBalancerAttributes(c) => {
+                Reply::ModifyLoadBalancerAttributes(self.modify_balancer_attributes(&c)?)
+            }
+            Call::SetSubnets(c) => Reply::SetSubnets(self.set_subnets(&c)?),
+            Call::SetIpAddressType(c) => Reply::SetIpAddressType(self.set_ip_address_type(&c)?),
+            Call::SetSecurityGroups(c) => Reply::SetSecurityGroups(self.set_security_groups(&c)?),
+            Call::CreateTargetGroup(c) => Reply::CreateTargetGroup(self.create_target_group(&c)?),
+            Call::ModifyTargetGroup(c) => Reply::ModifyTargetGroup(self.modify_target_group(&c)?),
+            Call::ModifyTargetGroupAttributes(c) => {
+                Reply::ModifyTargetGroupAttributes(self.modify_target_group_attributes(&c)?)
+            }
+            Call::DeleteTargetGroup(c) => Reply::DeleteTargetGroup(self.delete_target_group(&c)?),
+            Call::RegisterTargets(c) => Reply::RegisterTargets(self.register(&c)?),
+            Call::DeregisterTargets(c) => Reply::DeregisterTargets(self.deregister(&c)?),
+            Call::CreateListener(c) => Reply::CreateListener(self.create_listener(&c)?),
+            Call::ModifyListener(c) => Reply::ModifyListener(self.modify_listener(&c)?),
+            Call::ModifyListenerAttributes(c) => Reply::ModifyListenerAttributes(self.modify_listener_attributes(&c)?),
+            Call::DeleteListener(c) => Reply::DeleteListener(self.delete_listener(&c)?),
+            Call::AddListenerCertificates(c) => Reply::AddListenerCertificates(self.add_certificates(&c)?),
+            Call::RemoveListenerCertificates(c) => Reply::RemoveListenerCertificates(self.remove_certificates(&c)?),
+            Call::AddElbTags(c) => Reply::AddElbTags(self.add_elb_tags(&c)?),
+            Call::RemoveElbTags(c) => Reply::RemoveElbTags(self.remove_elb_tags(&c)?),
+            Call::DescribeClassic(c) => Reply::DescribeClassic(self.describe_classic(&c)?),
+            Call::DescribeClassicTags(c) => Reply::DescribeClassicTags(self.describe_classic_tags(&c)?),
+            Call::RegisterClassic(c) => Reply::RegisterClassic(self.register_classic(&c)?),
+            Call::DeregisterClassic(c) => Reply::DeregisterClassic(self.deregister_classic(&c)?),
+            Call::DeleteClassic(c) => {
+                self.delete_classic(&c);
+                Reply::DeleteClassic(())
+            }
+        })
+    }
+}

@@ -1,0 +1,324 @@
+//! What the in-memory AWS remembers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::{faults::Faults, knobs::Knobs};
+use crate::api::{
+    AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId, Tags,
+    TargetGroupArn, VpcId,
+    ec2::{AvailabilityZone, InstanceState, RouteTarget, Rule},
+    elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme, SubnetMapping, TargetType},
+};
+
+/// The account that everything belongs to.
+pub const ACCOUNT: &str = "123456789012";
+/// The region that everything is in.
+pub const REGION: &str = "us-west-2";
+
+/// How long a terminated instance can still be described.
+const TERMINATED_FOR: Duration = Duration::from_secs(3600);
+
+/// When an object was made, and since when it can be seen.
+#[derive(Clone, Copy)]
+pub(super) struct Born {
+    pub(super) at: Instant,
+    shown: Instant,
+    found: Instant,
+}
+
+impl Born {
+    /// Tells whether describes show it.
+    pub(super) fn shown(self) -> bool {
+        self.shown <= Instant::now()
+    }
+
+    /// Tells whether changes find it.
+    pub(super) fn found(self) -> bool {
+        self.found <= Instant::now()
+    }
+}
+
+/// Everything there is, and what the tests ordered.
+pub(super) struct State {
+    pub(super) started: Instant,
+    counters: BTreeMap<&'static str, u64>,
+    pub(super) knobs: Knobs,
+    pub(super) faults: Faults,
+    pub(super) zones: Vec<AvailabilityZone>,
+    pub(super) vpcs: BTreeMap<VpcId, Vpc>,
+    pub(super) subnets: BTreeMap<SubnetId, Subnet>,
+    pub(super) tables: BTreeMap<RouteTableId, Table>,
+    pub(super) instances: BTreeMap<InstanceId, Instance>,
+    pub(super) enis: BTreeMap<EniId, Eni>,
+    pub(super) groups: BTreeMap<SecurityGroupId, Group>,
+    pub(super) eips: BTreeMap<AllocationId, Eip>,
+    pub(super) certificates: Vec<Box<str>>,
+    pub(super) balancers: BTreeMap<LoadBalancerArn, Balancer>,
+    pub(super) target_groups: BTreeMap<TargetGroupArn, TargetGroup>,
+    pub(super) listeners: BTreeMap<ListenerArn, Listener>,
+    pub(super) classics: BTreeMap<Box<str>, Classic>,
+}
+
+pub(super) struct Vpc {
+    pub(super) cidrs: Vec<IpNet>,
+    pub(super) internet_gateway: Option<Box<str>>,
+    pub(super) tags: Tags,
+}
+
+pub(super) struct Subnet {
+    pub(super) vpc: VpcId,
+    pub(super) zone: Box<str>,
+    pub(super) cidr: Option<Ipv4Net>,
+    pub(super) ipv6: Vec<Ipv6Net>,
+    /// Free addresses, when a test sets them; counted otherwise.
+    pub(super) free: Option<u32>,
+    pub(super) tags: Tags,
+}
+
+pub(super) struct Table {
+    pub(super) vpc: VpcId,
+    pub(super) subnets: Vec<SubnetId>,
+    pub(super) main: bool,
+    pub(super) routes: Vec<Route>,
+    pub(super) tags: Tags,
+}
+
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) destination: Option<IpNet>,
+    pub(super) target: Hop,
+}
+
+/// What a route leads to.
+#[derive(Clone)]
+pub(super) enum Hop {
+    Gateway(Box<str>),
+    Target(RouteTarget),
+}
+
+pub(super) struct Instance {
+    pub(super) state: InstanceState,
+    pub(super) kind: Box<str>,
+    pub(super) zone: Box<str>,
+    pub(super) vpc: VpcId,
+    pub(super) subnet: SubnetId,
+    pub(super) private_dns_name: Box<str>,
+    pub(super) public_dns_name: Box<str>,
+    pub(super) public_ip: Box<str>,
+    /// By device index.
+    pub(super) enis: Vec<EniId>,
+    pub(super) network_nodes: Vec<Box<str>>,
+    pub(super) tags: Tags,
+    pub(super) terminated: Option<Instant>,
+    pub(super) created: Born,
+}
+
+pub(super) struct Eni {
+    pub(super) vpc: VpcId,
+    pub(super) subnet: SubnetId,
+    pub(super) zone: Box<str>,
+    pub(super) private_dns_name: Box<str>,
+    pub(super) private_ips: Vec<Box<str>>,
+    pub(super) ipv6: Vec<Box<str>>,
+    pub(super) groups: Vec<SecurityGroupId>,
+    pub(super) source_dest_check: bool,
+    pub(super) in_use: bool,
+    pub(super) holder: Holder,
+}
+
+/// Whose a network interface is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Holder {
+    /// An instance's, at a device index.
+    Instance(InstanceId, Option<i32>),
+    /// A load balancer's.
+    Balancer(LoadBalancerArn),
+    /// That of a deleted load balancer, which goes away at this time.
+    Leaving(Instant),
+    /// Of something else that AWS runs, such as a Fargate pod.
+    Service,
+}
+
+pub(super) struct Group {
+    pub(super) name: Box<str>,
+    pub(super) description: Box<str>,
+    pub(super) vpc: VpcId,
+    pub(super) ingress: Vec<Rule>,
+    pub(super) tags: Tags,
+    pub(super) created: Born,
+}
+
+pub(super) struct Eip {
+    pub(super) ip: Box<str>,
+    pub(super) used_by: Option<EniId>,
+}
+
+pub(super) struct Balancer {
+    pub(super) name: Box<str>,
+    pub(super) kind: Box<str>,
+    pub(super) dns_name: Box<str>,
+    pub(super) scheme: Scheme,
+    pub(super) ip_address_type: IpAddressType,
+    pub(super) vpc: VpcId,
+    pub(super) mappings: Vec<SubnetMapping>,
+    pub(super) groups: Vec<SecurityGroupId>,
+    pub(super) private_link_rules: bool,
+    pub(super) ipv6_source_nat: bool,
+    /// State and reason, when a test sets them; by time otherwise.
+    pub(super) state: Option<(LoadBalancerState, Box<str>)>,
+    pub(super) attributes: Attributes,
+    pub(super) tags: Tags,
+    pub(super) created: Born,
+}
+
+pub(super) struct TargetGroup {
+    pub(super) name: Box<str>,
+    pub(super) protocol: ElbProtocol,
+    pub(super) port: u16,
+    pub(super) vpc: VpcId,
+    pub(super) target_type: TargetType,
+    pub(super) ip_address_type: IpAddressType,
+    pub(super) health_check: HealthCheck,
+    pub(super) attributes: Attributes,
+    pub(super) tags: Tags,
+    pub(super) targets: BTreeMap<(Box<str>, u16), Target>,
+    pub(super) created: Born,
+}
+
+/// A target, known by its ID and port.
+pub(super) struct Target {
+    pub(super) zone: Option<Box<str>>,
+    pub(super) since: Instant,
+    /// Since when it is being deregistered, and until when.
+    pub(super) draining: Option<Instant>,
+    /// Health and reason, when a test sets them; by time otherwise.
+    pub(super) health: Option<(Box<str>, Box<str>)>,
+}
+
+pub(super) struct Listener {
+    pub(super) load_balancer: LoadBalancerArn,
+    pub(super) port: u16,
+    pub(super) protocol: ElbProtocol,
+    pub(super) target_group: TargetGroupArn,
+    pub(super) certificate: Option<Box<str>>,
+    pub(super) more_certificates: Vec<Box<str>>,
+    pub(super) ssl_policy: Option<Box<str>>,
+    pub(super) alpn_policy: Option<Box<str>>,
+    pub(super) attributes: Attributes,
+    pub(super) tags: Tags,
+    pub(super) created: Born,
+}
+
+pub(super) struct Classic {
+    pub(super) dns_name: Box<str>,
+    pub(super) instances: Vec<InstanceId>,
+    pub(super) groups: Vec<SecurityGroupId>,
+    pub(super) tags: Tags,
+    pub(super) created: Born,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        let zone = |name: &str, id: &str, kind: &str| AvailabilityZone {
+            name: name.into(),
+            id: id.into(),
+            zone_type: kind.into(),
+        };
+        Self {
+            started: Instant::now(),
+            counters: BTreeMap::new(),
+            knobs: Knobs::default(),
+            faults: Faults::default(),
+            // Letters and numbers of zones differ from account to account: here as well.
+            zones: vec![
+                zone("us-west-2a", "usw2-az2", "availability-zone"),
+                zone("us-west-2b", "usw2-az1", "availability-zone"),
+                zone("us-west-2c", "usw2-az3", "availability-zone"),
+                zone("us-west-2-lax-1a", "usw2-lax1-az1", "local-zone"),
+            ],
+            vpcs: BTreeMap::new(),
+            subnets: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            enis: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            eips: BTreeMap::new(),
+            certificates: Vec::new(),
+            balancers: BTreeMap::new(),
+            target_groups: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            classics: BTreeMap::new(),
+        }
+    }
+
+    /// Counts on: objects of one kind get rising numbers, so that the same history gives the same IDs.
+    pub(super) fn number(&mut self, kind: &'static str) -> u64 {
+        let counter = self.counters.entry(kind).or_default();
+        *counter += 1;
+        *counter
+    }
+
+    /// Makes an ID of EC2.
+    pub(super) fn id(&mut self, kind: &'static str) -> String {
+        format!("{kind}-{:017x}", self.number(kind))
+    }
+
+    /// Makes an ARN of Elastic Load Balancing.
+    pub(super) fn arn(&mut self, kind: &'static str, path: &str) -> String {
+        format!("arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}:{kind}/{path}/{:016x}", self.number(kind))
+    }
+
+    /// Lets happen what time brings about.
+    pub(super) fn settle(&mut self) {
+        let now = Instant::now();
+        self.enis.retain(|_, eni| !matches!(eni.holder, Holder::Leaving(until) if until <= now));
+        let enis = &self.enis;
+        for eip in self.eips.values_mut() {
+            if eip.used_by.as_ref().is_some_and(|eni| !enis.contains_key(eni)) {
+                eip.used_by = None;
+            }
+        }
+        self.instances.retain(|_, instance| instance.terminated.is_none_or(|at| at + TERMINATED_FOR > now));
+        for group in self.target_groups.values_mut() {
+            group.targets.retain(|_, target| target.draining.is_none_or(|until| until > now));
+        }
+    }
+
+    /// Notes that an object is made now.
+    pub(super) fn born(&self) -> Born {
+        let at = Instant::now();
+        Born { at, shown: at + self.knobs.describe_lag, found: at + self.knobs.change_lag }
+    }
+
+    /// Returns the time that AWS shows for an instant.
+    pub(super) fn timestamp(&self, at: Instant) -> Timestamp {
+        const START: i64 = 1_767_225_600; // 2026-01-01T00:00:00Z
+        let since = SignedDuration::try_from(at.saturating_duration_since(self.started)).unwrap_or_default();
+        Timestamp::from_second(START).unwrap_or_default().saturating_add(since).unwrap_or_default()
+    }
+
+    /// Counts the free IPv4 addresses of a subnet: AWS keeps five for itself.
+    pub(super) fn free_ips(&self, id: &SubnetId) -> u32 {
+        let Some(subnet) = self.subnets.get(id) else { return 0 };
+        if let Some(free) = subnet.free {
+            return free;
+        }
+        let used: usize = self.enis.values().filter(|eni| eni.subnet == *id).map(|eni| eni.private_ips.len()).sum();
+        let size = subnet.cidr.map_or(0, |cidr| 1_u64 << (32 - u32::from(cidr.prefix_len())));
+        let free = size.saturating_sub(5).saturating_sub(used as u64);
+        u32::try_from(free).unwrap_or(u32::MAX)
+    }
+
+    /// Picks an IPv4 address of a subnet that nothing has.
+    pub(super) fn pick_ip(&self, id: &SubnetId) -> Option<Box<str>> {
+        let cidr = self.subnets.get(id)?.cidr?;
+        let taken = |ip: &str| {
+            self.enis.values().any(|eni| eni.subnet == *id && eni.private_ips.iter().any(|have| **have == *ip))
+        };
+        cidr.hosts().skip(3).map(|ip| ip.to_string()).find(|ip| !taken(ip)).map(Into::into)
+    }
+}

@@ -1,0 +1,90 @@
+//! Fargate nodes: network interfaces without an instance.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::Ipv4Addr,
+    sync::Arc,
+};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+
+use super::plan;
+use crate::{
+    api::{
+        Action, AwsError, Filter,
+        ec2::{DescribeNetworkInterfaces, NetworkInterface},
+    },
+    scope::Scope,
+};
+
+/// Reads the address of a Fargate node from its ID: `fargate-192.168.164.88`, or `fargate-ip-192-168-164-88` with any domain.
+///
+/// # Errors
+/// There is none in it.
+pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
+    let text = id.strip_prefix("fargate-").unwrap_or(id);
+    let address = address_of_name(text).or_else(|| text.parse().ok());
+    address.ok_or_else(|| CloudError::new(ErrorKind::InvalidInput, format!("Fargate node ID {id:?} holds no address")))
+}
+
+/// Reads the address from a name that EC2 makes, `ip-a-b-c-d` with any domain; `None` for other names.
+pub(super) fn address_of_name(name: &str) -> Option<Ipv4Addr> {
+    let label = name.split('.').next()?.strip_prefix("ip-")?;
+    label.replace('-', ".").parse().ok()
+}
+
+/// What is known about the interface with an address; `Ok(None)` is proof that there is none.
+pub(super) type Found = Result<Option<Arc<NetworkInterface>>, AwsError>;
+
+/// Finds attached interfaces of the VPC by their private addresses: one call for [`plan::MOST_VALUES`] of them.
+pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>) -> HashMap<Ipv4Addr, Found> {
+    let mut answers = HashMap::new();
+    let addresses: Vec<_> = addresses.iter().copied().collect();
+    for chunk in addresses.chunks(plan::MOST_VALUES) {
+        let filters = vec![
+            Filter::new("attachment.status", ["attached"]),
+            Filter::new("vpc-id", [scope.vpc.as_str()]),
+            Filter::new("private-ip-address", chunk.iter().map(Ipv4Addr::to_string)),
+        ];
+        let request = DescribeNetworkInterfaces { filters, token: None };
+        let rows = scope.client.read_all(op, request, |request, token| request.token = Some(token)).await;
+        match rows {
+            Ok(rows) => answers.extend(chunk.iter().map(|address| (*address, one(&rows, *address)))),
+            Err(error) => answers.extend(chunk.iter().map(|address| (*address, Err(error.clone())))),
+        }
+    }
+    answers
+}
+
+fn one(rows: &[NetworkInterface], address: Ipv4Addr) -> Found {
+    let mut rows = rows.iter().filter(|row| row.private_ip.parse() == Ok(address));
+    match (rows.next(), rows.next()) {
+        (first, None) => Ok(first.cloned().map(Arc::new)),
+        (_, Some(_)) => {
+            let message = format!("multiple network interfaces found with private address {address}");
+            Err(AwsError::unanswered(Action::DescribeNetworkInterfaces, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // IN15
+    #[test]
+    fn the_address_is_read_from_the_id_whatever_its_domain() {
+        let address = Ipv4Addr::new(192, 168, 164, 88);
+        for id in [
+            "fargate-192.168.164.88",
+            "fargate-ip-192-168-164-88",
+            "fargate-ip-192-168-164-88.internal",
+            "fargate-ip-192-168-164-88.us-west-2.compute.internal",
+        ] {
+            assert_eq!(address_of(id).unwrap(), address, "{id}");
+        }
+        for id in ["fargate-", "fargate-ip-1-2-3", "fargate-ip-1-2-3-256", "fargate-worker"] {
+            assert_eq!(address_of(id).unwrap_err().kind(), ErrorKind::InvalidInput, "{id}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+use std::sync::Arc;
+
+use ccm_core::{k8s::Interner, provider::Power};
+
+use crate::{
+    api::{
+        EniId, InstanceId, SecurityGroupId, SubnetId, VpcId,
+        ec2::{self, InstanceState},
+    },
+    cluster::Cluster,
+};
+
+/// An instance as the store keeps it: what some consumer reads, and texts that repeat shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// ID.
+    pub id: InstanceId,
+    /// State; `None` when the answer had none.
+    pub state: Option<InstanceState>,
+    /// Type, such as `m6g.large`; empty when the answer had none.
+    pub instance_type: Arc<str>,
+    /// Zone, such as `us-west-2a`.
+    pub zone: Arc<str>,
+    /// VPC.
+    pub vpc: Option<VpcId>,
+    /// Subnet of the primary interface.
+    pub subnet: Option<SubnetId>,
+    /// Private DNS name; empty when there is none. So the other texts.
+    pub private_dns_name: Box<str>,
+    /// Public DNS name.
+    pub public_dns_name: Box<str>,
+    /// Private IPv4 address.
+    pub private_ip: Box<str>,
+    /// Public IPv4 address.
+    pub public_ip: Box<str>,
+    /// Network interfaces by device index; without attachment last.
+    pub interfaces: Box<[Interface]>,
+    /// Security groups of the primary interface.
+    pub security_groups: Box<[SecurityGroupId]>,
+    /// Whether the primary interface drops packets that are not its own.
+    pub source_dest_check: Option<bool>,
+    /// Whether it carries the cluster's tag (always, where the cluster has no ID).
+    pub in_cluster: bool,
+}
+
+/// A network interface of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// ID.
+    pub id: EniId,
+    /// `attachment.deviceIndex`; `None` without attachment.
+    pub device_index: Option<i32>,
+    /// Whether its status is `in-use`.
+    pub in_use: bool,
+    /// Private IPv4 addresses, primary first.
+    pub private_ips: Box<[Box<str>]>,
+    /// IPv6 addresses.
+    pub ipv6_addresses: Box<[Box<str>]>,
+    /// Whether it drops packets that are not its own.
+    pub source_dest_check: Option<bool>,
+    /// Security groups.
+    pub security_groups: Box<[SecurityGroupId]>,
+}
+
+impl Instance {
+    /// Keeps what is read of an instance.
+    pub fn of(instance: ec2::Instance, cluster: &Cluster, strings: &Interner) -> Self {
+        let mut interfaces: Vec<Interface> =
+            instance.interfaces.into_iter().map(|i| Interface::of(i, strings)).collect();
+        interfaces.sort_by_key(|interface| interface.device_index.unwrap_or(i32::MAX));
+        Self {
+            in_cluster: cluster.has(&instance.tags),
+            id: instance.id,
+            state: instance.state,
+            instance_type: strings.intern(&instance.instance_type),
+            zone: strings.intern(&instance.zone),
+            vpc: instance.vpc.map(|id| strings.intern(&id).into()),
+            subnet: instance.subnet.map(|id| strings.intern(&id).into()),
+            private_dns_name: instance.private_dns_name,
+            public_dns_name: instance.public_dns_name,
+            private_ip: instance.private_ip,
+            public_ip: instance.public_ip,
+            interfaces: interfaces.into(),
+            security_groups: instance.security_groups.iter().map(|(id, _)| strings.intern(id).into()).collect(),
+            source_dest_check: instance.source_dest_check,
+        }
+    }
+
+    /// Returns the primary interface; `None` when the answer had none.
+    pub fn primary_interface(&self) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.device_index == Some(0))
+    }
+
+    /// Tells whether it is gone for good.
+    pub fn is_terminated(&self) -> bool {
+        self.state == Some(InstanceState::Terminated)
+    }
+
+    /// Returns the power state. Only `stopped` leads to the shutdown taint and only `terminated` to the end of a Node; an
+    /// answer without a state is doubt, hence neither.
+    pub fn power(&self) -> Power {
+        match self.state {
+            Some(InstanceState::Running) => Power::Running,
+            Some(InstanceState::Stopped) => Power::Stopped,
+            Some(InstanceState::Terminated) => Power::Terminated,
+            Some(InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown) => Power::Transitional,
+            Some(InstanceState::Unknown) | None => Power::Unknown,
+        }
+    }
+}
+
+impl Interface {
+    fn of(interface: ec2::InstanceInterface, strings: &Interner) -> Self {
+        Self {
+            id: interface.id,
+            device_index: interface.device_index,
+            in_use: interface.in_use,
+            private_ips: interface.private_ips.into(),
+            ipv6_addresses: interface.ipv6_addresses.into(),
+            source_dest_check: interface.source_dest_check,
+            security_groups: interface.security_groups.iter().map(|id| strings.intern(id).into()).collect(),
+        }
+    }
+}

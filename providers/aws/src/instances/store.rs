@@ -1,0 +1,343 @@
+//! What is known about instances, shared by all who ask.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::{k8s::Interner, provider::Op};
+use parking_lot::Mutex;
+use tokio::{sync::MutexGuard, time::Instant};
+
+use super::{
+    fetch::{Fetch, MALFORMED},
+    instance::Instance,
+    plan,
+};
+use crate::{
+    api::{Action, AwsError, Fault, Filter, InstanceId},
+    scope::Scope,
+};
+
+/// How long a question waits for others to join it.
+const WINDOW: Duration = Duration::from_millis(10);
+/// How long an instance is kept that nobody asks about.
+const FORGET: Duration = Duration::from_secs(3600);
+/// How long an absence is believed at most, whatever age is allowed: an instance just created shows up within seconds.
+const ABSENT: Duration = Duration::from_secs(10);
+/// For how many rounds a failure is kept. Whoever waited for it has its turn after those who waited before.
+const KEEP_FAILURES: u64 = 16;
+/// How long AWS' word that an ID can never exist is believed.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+/// What is said about one instance. `Ok(None)`: AWS said that there is none, either in a typed refusal of a request for this
+/// ID alone or in a successful answer to a request for it.
+pub type Known = Result<Option<Arc<Instance>>, AwsError>;
+
+/// The instances of the cluster as they were last seen, and the way to see them again.
+///
+/// Answers come from the snapshot where it is fresh enough. What has to be asked is joined: questions that come while
+/// another is on its way share the next request, and one that brings what a waiting question wants answers it too. So
+/// there is at most one request for instances at a time.
+pub struct InstanceStore {
+    scope: Scope,
+    strings: Interner,
+    state: Mutex<State>,
+    /// Held while AWS is asked. Whoever holds it asks for all who wait; when it is dropped half-way the next one asks.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts the rounds of requests: what a later round saw is fresh for whoever came before it.
+    round: u64,
+    known: HashMap<InstanceId, Entry>,
+    /// What waiting questions are about. No more than a hint for whoever asks next: each asks for what it still lacks.
+    wanted: HashSet<InstanceId>,
+    /// Failures, for those who waited for the request that failed; with its round.
+    failed: HashMap<InstanceId, (u64, AwsError)>,
+    listing: Listing,
+}
+
+#[derive(Default)]
+struct Listing {
+    /// How many instances the last one had.
+    size: Option<usize>,
+    /// The last one's round, and how it failed if it did.
+    last: Option<(u64, Option<AwsError>)>,
+}
+
+struct Entry {
+    answer: Known,
+    /// When the request was sent that saw it, and its round.
+    seen: Instant,
+    round: u64,
+    /// When somebody last asked.
+    asked: Instant,
+}
+
+impl Entry {
+    /// Tells whether it answers a question that came at `now` after `round`.
+    fn answers(&self, max_age: Duration, now: Instant, round: u64) -> bool {
+        let limit = match &self.answer {
+            Ok(Some(_)) => max_age,
+            Ok(None) => max_age.min(ABSENT),
+            Err(error) if error.is(MALFORMED) => NEVER,
+            Err(_) => Duration::ZERO,
+        };
+        self.round > round || (!limit.is_zero() && now.saturating_duration_since(self.seen) <= limit)
+    }
+}
+
+/// A question on its way: when it came.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival {
+    at: Instant,
+    round: u64,
+}
+
+impl InstanceStore {
+    /// Makes an empty store.
+    pub fn new(scope: Scope) -> Arc<Self> {
+        Arc::new(Self {
+            scope,
+            strings: Interner::default(),
+            state: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Returns instances by ID, none of them older than `max_age`; zero asks AWS. `None` is proof that there is none. An ID
+    /// that AWS calls malformed has no entry: that is neither an instance nor proof.
+    ///
+    /// # Errors
+    /// The first other failure: then nothing is answered.
+    pub async fn look_up(
+        &self,
+        op: &Op,
+        ids: &[InstanceId],
+        max_age: Duration,
+    ) -> Result<HashMap<InstanceId, Option<Arc<Instance>>>, AwsError> {
+        let answers = self.look_up_each(op, ids.iter().map(|id| (id.clone(), max_age))).await;
+        let malformed = |answer: &Known| answer.as_ref().is_err_and(|error| error.is(MALFORMED));
+        let told = answers.into_iter().filter(|(_, answer)| !malformed(answer));
+        told.map(|(id, answer)| Ok((id, answer?))).collect()
+    }
+
+    /// As [`look_up`](Self::look_up), with an age and an answer for each.
+    pub async fn look_up_each(
+        &self,
+        op: &Op,
+        questions: impl IntoIterator<Item = (InstanceId, Duration)>,
+    ) -> HashMap<InstanceId, Known> {
+        let mut open: HashMap<InstanceId, Duration> = HashMap::new();
+        for (id, age) in questions {
+            open.entry(id).and_modify(|known| *known = age.min(*known)).or_insert(age);
+        }
+        let mut answers = HashMap::with_capacity(open.len());
+        let arrival = self.arrival();
+        self.answer(&mut open, &mut answers, arrival);
+        if open.is_empty() {
+            return answers;
+        }
+        self.state.lock().wanted.extend(open.keys().cloned());
+        let turn = match self.turn(op).await {
+            Ok(turn) => turn,
+            Err(error) => {
+                answers.extend(open.into_keys().map(|id| (id, Err(error.clone()))));
+                return answers;
+            }
+        };
+        self.answer(&mut open, &mut answers, arrival);
+        self.state.lock().wanted.retain(|id| !answers.contains_key(id));
+        if open.is_empty() {
+            return answers;
+        }
+        let refused = self.ask(op, open.keys().cloned().collect()).await.err();
+        self.answer(&mut open, &mut answers, arrival);
+        drop(turn);
+        let gone = || AwsError::unanswered(Action::DescribeInstances, "the answer does not hold what was asked for");
+        answers.extend(open.into_keys().map(|id| (id, Err(refused.clone().unwrap_or_else(gone)))));
+        answers
+    }
+
+    /// Lists the instances of the cluster once, for all who ask next.
+    ///
+    /// # Errors
+    /// AWS' answer; what is known stays.
+    pub async fn prime(&self, op: &Op) -> Result<(), AwsError> {
+        let arrival = self.arrival();
+        let _turn = self.turn(op).await?;
+        let last = self.state.lock().listing.last.clone();
+        match last {
+            // Somebody else did, after this question came.
+            Some((round, failure)) if round > arrival.round => failure.map_or(Ok(()), Err),
+            _ => self.list(op).await,
+        }
+    }
+
+    /// Returns the instances of the cluster that are no older than `max_age`, from the snapshot alone.
+    pub(super) fn fresh(&self, max_age: Duration, arrival: Arrival) -> Vec<Arc<Instance>> {
+        let state = self.state.lock();
+        let fresh = state.known.values().filter(|entry| entry.answers(max_age, arrival.at, arrival.round));
+        fresh.filter_map(|entry| entry.answer.clone().ok().flatten()).collect()
+    }
+
+    /// Returns the size of the last listing.
+    pub(super) fn listed(&self) -> Option<usize> {
+        self.state.lock().listing.size
+    }
+
+    /// Finds existing instances by one value of a filter each: one call for [`plan::MOST_VALUES`] of them. Those of other
+    /// clusters are among them.
+    pub(super) async fn find(
+        &self,
+        op: &Op,
+        filter: &str,
+        values: &[Box<str>],
+        and: Option<Filter>,
+    ) -> Result<Vec<Arc<Instance>>, AwsError> {
+        let mut found = Vec::new();
+        for values in values.chunks(plan::MOST_VALUES) {
+            let (round, seen) = self.begin();
+            let filters = [Filter::new(filter, values.iter().cloned())].into_iter().chain(and.clone()).collect();
+            let rows: Vec<_> = self.fetch(op).by_values(filters).await?.into_iter().map(Arc::new).collect();
+            let answers = rows.iter().map(|row| (row.id.clone(), Ok(Some(row.clone()))));
+            self.state.lock().learn(round, seen, answers)?;
+            found.extend(rows);
+        }
+        Ok(found)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().known.len()
+    }
+
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(super) fn arrival(&self) -> Arrival {
+        Arrival { at: Instant::now(), round: self.state.lock().round }
+    }
+
+    fn fetch<'a>(&'a self, op: &'a Op) -> Fetch<'a> {
+        Fetch { scope: &self.scope, strings: &self.strings, op }
+    }
+
+    async fn turn(&self, op: &Op) -> Result<MutexGuard<'_, ()>, AwsError> {
+        let turn = op.run(async { Ok(self.turn.lock().await) }).await;
+        turn.map_err(|error| AwsError { action: Some(Action::DescribeInstances), fault: Fault::Refused(error) })
+    }
+
+    /// Begins a round: what it will see is as old as this moment.
+    fn begin(&self) -> (u64, Instant) {
+        let mut state = self.state.lock();
+        state.round += 1;
+        (state.round, Instant::now())
+    }
+
+    /// Moves what the snapshot can answer, and what failed since the question came.
+    fn answer(
+        &self,
+        open: &mut HashMap<InstanceId, Duration>,
+        answers: &mut HashMap<InstanceId, Known>,
+        came: Arrival,
+    ) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let State { known, failed, .. } = &mut *state;
+        open.retain(|id, max_age| {
+            let answer = match known.get_mut(id).filter(|entry| entry.answers(*max_age, came.at, came.round)) {
+                Some(entry) => {
+                    entry.asked = now;
+                    entry.answer.clone()
+                }
+                None => match failed.get(id) {
+                    Some((round, error)) if *round > came.round => Err(error.clone()),
+                    _ => return true,
+                },
+            };
+            answers.insert(id.clone(), answer);
+            false
+        });
+    }
+
+    /// Asks for these and for whatever else is wanted; the turn has to be held.
+    ///
+    /// # Errors
+    /// The operation itself was given up, which concerns nobody else.
+    async fn ask(&self, op: &Op, mut ids: HashSet<InstanceId>) -> Result<(), AwsError> {
+        tokio::time::sleep(WINDOW).await;
+        ids.extend(std::mem::take(&mut self.state.lock().wanted));
+        if plan::by_listing(ids.len(), self.listed()) {
+            let before = self.arrival().round;
+            if let Err(error) = self.list(op).await {
+                let failed = ids.into_iter().map(|id| (id, Err(error.clone())));
+                return self.state.lock().learn(before + 1, Instant::now(), failed);
+            }
+            let state = self.state.lock();
+            ids.retain(|id| state.known.get(id).is_none_or(|entry| entry.round <= before));
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let (round, seen) = self.begin();
+        let answers = self.fetch(op).by_ids(ids).await;
+        let answers = answers.into_iter().map(|(id, answer)| (id, answer.map(|found| found.map(Arc::new))));
+        self.state.lock().learn(round, seen, answers)
+    }
+
+    /// Lists the instances of the cluster; the turn has to be held.
+    async fn list(&self, op: &Op) -> Result<(), AwsError> {
+        let (round, seen) = self.begin();
+        let result = self.fetch(op).list().await;
+        let mut state = self.state.lock();
+        let failure = result.as_ref().err().cloned();
+        if !failure.as_ref().is_some_and(given_up) {
+            state.listing.last = Some((round, failure));
+        }
+        let rows = result?;
+        state.listing.size = Some(rows.len());
+        state.learn(round, seen, rows.into_iter().map(|row| (row.id.clone(), Ok(Some(Arc::new(row))))))
+    }
+}
+
+impl State {
+    /// Keeps what a round saw, and forgets what nobody asks about.
+    ///
+    /// # Errors
+    /// The operation was given up: what it did not learn is left out.
+    fn learn(
+        &mut self,
+        round: u64,
+        seen: Instant,
+        answers: impl IntoIterator<Item = (InstanceId, Known)>,
+    ) -> Result<(), AwsError> {
+        let now = Instant::now();
+        self.known.retain(|_, entry| now.saturating_duration_since(entry.asked) < FORGET);
+        self.failed.retain(|_, (failed, _)| *failed + KEEP_FAILURES > round);
+        let mut result = Ok(());
+        for (id, answer) in answers {
+            match answer {
+                Err(error) if given_up(&error) => result = Err(error),
+                Err(error) if !error.is(MALFORMED) => drop(self.failed.insert(id, (round, error))),
+                // Names are looked up beside a round, so that an older answer may come later.
+                _ if self.known.get(&id).is_some_and(|known| known.round > round) => {}
+                answer => {
+                    let asked = self.known.get(&id).map_or(now, |known| known.asked);
+                    self.failed.remove(&id);
+                    self.known.insert(id, Entry { answer, seen, round, asked });
+                }
+            }
+        }
+        result
+    }
+}
+
+/// Tells whether nothing was sent because the operation was given up, which says nothing to others.
+fn given_up(error: &AwsError) -> bool {
+    matches!(error.fault, Fault::Refused(_))
+}

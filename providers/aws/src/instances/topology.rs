@@ -1,0 +1,178 @@
+//! Where instances stand in the network, for the labels `topology.k8s.aws/network-node-layer-…`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::provider::Op;
+use tokio::{sync::Mutex, time::Instant};
+
+use crate::{
+    api::{
+        Action, AwsError, Fault, InstanceId,
+        ec2::{DescribeInstanceTopology, InstanceTopology},
+    },
+    client::Client,
+    config::TypePattern,
+};
+
+/// Most IDs of one request (AWS).
+const MOST_IDS: usize = 100;
+/// How long it is believed that there is no topology: for the region, a type, or an instance.
+const NONE: Duration = Duration::from_secs(24 * 3600);
+/// How long an answer is kept, so that nodes whose initialisation failed over others do not ask again: AWS allows one
+/// request a second.
+const KEEP: Duration = Duration::from_secs(600);
+/// Most requests for one question. Each waits a second for its turn, and nothing here waits longer than two: those left
+/// over are told to come back, and find the answers of these then.
+const MOST_REQUESTS: usize = 3;
+/// When those left over may come back.
+const COME_BACK: Duration = Duration::from_secs(1);
+/// How often a request is sent again without IDs that AWS refuses.
+const MOST_REFUSALS: usize = 3;
+
+/// The network nodes above an instance, outermost first; none where the type or region has no topology.
+pub type Layers = Arc<[Box<str>]>;
+
+/// What is known about topology.
+#[derive(Default)]
+pub struct Topology(Mutex<Cache>);
+
+#[derive(Default)]
+struct Cache {
+    region: Option<Instant>,
+    types: HashMap<Arc<str>, Instant>,
+    instances: HashMap<InstanceId, (Instant, Layers)>,
+}
+
+impl Cache {
+    fn layers(&self, id: &InstanceId, instance_type: &Arc<str>) -> Option<Layers> {
+        let recent = |at: &Instant| at.elapsed() < NONE;
+        if instance_type.is_empty()
+            || self.region.as_ref().is_some_and(recent)
+            || self.types.get(instance_type).is_some_and(recent)
+        {
+            return Some(Layers::default());
+        }
+        let (at, layers) = self.instances.get(id)?;
+        (at.elapsed() < if layers.is_empty() { NONE } else { KEEP }).then(|| layers.clone())
+    }
+
+    /// Learns from an answer about these instances.
+    fn learn(&mut self, asked: &[(InstanceId, Arc<str>)], rows: Vec<InstanceTopology>, required: &TypePattern) {
+        let now = Instant::now();
+        self.instances.retain(|_, (at, layers)| at.elapsed() < if layers.is_empty() { NONE } else { KEEP });
+        let mut rows: HashMap<InstanceId, Layers> =
+            rows.into_iter().map(|row| (row.id, row.network_nodes.into())).collect();
+        let supported: HashSet<&Arc<str>> =
+            asked.iter().filter(|(id, _)| rows.contains_key(id)).map(|(_, instance_type)| instance_type).collect();
+        for (id, instance_type) in asked {
+            if let Some(layers) = rows.remove(id) {
+                self.instances.insert(id.clone(), (now, layers));
+            } else if required.matches(instance_type) || supported.contains(instance_type) {
+                self.instances.insert(id.clone(), (now, Layers::default()));
+            } else {
+                self.types.insert(instance_type.clone(), now);
+            }
+        }
+    }
+}
+
+impl Topology {
+    /// Returns the layers of instances, given with their types; asks for at most 100 in a call and for none twice.
+    ///
+    /// A region without topology and a missing permission never are errors. Others are, for types that are `required`; the
+    /// rest goes without. Who has to come back later is told so, whatever the type.
+    pub async fn of(
+        &self,
+        op: &Op,
+        client: &Client,
+        required: &TypePattern,
+        instances: &[(InstanceId, Arc<str>)],
+    ) -> HashMap<InstanceId, Result<Layers, AwsError>> {
+        let mut answers = HashMap::new();
+        // Held over the calls, so that what one learns is not asked for by another.
+        let mut cache = self.0.lock().await;
+        let mut open: Vec<_> = instances.to_vec();
+        // Types that must have an answer first: they need their calls, and the others may turn out to need none.
+        open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
+        open.dedup();
+        for requests in 0.. {
+            open.retain(|(id, instance_type)| {
+                let known = cache.layers(id, instance_type);
+                known.map(|layers| answers.insert(id.clone(), Ok(layers))).is_none() && !answers.contains_key(id)
+            });
+            let batch: Vec<_> = open.iter().take(MOST_IDS).cloned().collect();
+            if batch.is_empty() {
+                break;
+            }
+            if requests == MOST_REQUESTS {
+                let later =
+                    || AwsError { action: Some(Action::DescribeInstanceTopology), fault: Fault::Budget(COME_BACK) };
+                answers.extend(open.into_iter().map(|(id, _)| (id, Err(later()))));
+                break;
+            }
+            let Err((error, asked)) = ask(op, client, required, &mut cache, batch).await else { continue };
+            if no_topology(&error) {
+                tracing::info!(error = %error, "no network topology in this region");
+                cache.region = Some(Instant::now());
+                continue;
+            }
+            tracing::debug!(error = %error, "network topology not known");
+            // Refused IDs concern nobody else; what else went wrong would meet the others as well.
+            let failed = if names_an_id(&error) { asked } else { std::mem::take(&mut open) };
+            let later = matches!(error.fault, Fault::Budget(_) | Fault::Refused(_));
+            for (id, instance_type) in failed {
+                let fatal = later || required.matches(&instance_type);
+                answers.insert(id, if fatal { Err(error.clone()) } else { Ok(Layers::default()) });
+            }
+        }
+        answers
+    }
+}
+
+/// Asks about at most 100 instances; those whose IDs AWS refuses are left out and are the failure.
+async fn ask(
+    op: &Op,
+    client: &Client,
+    required: &TypePattern,
+    cache: &mut Cache,
+    mut batch: Vec<(InstanceId, Arc<str>)>,
+) -> Result<(), (AwsError, Vec<(InstanceId, Arc<str>)>)> {
+    let mut refused: Option<AwsError> = None;
+    let mut left_out = Vec::new();
+    for _ in 0..=MOST_REFUSALS {
+        let ids = batch.iter().map(|(id, _)| id.clone()).collect();
+        let request = DescribeInstanceTopology { ids, token: None };
+        let error = match client.read_all(op, request, |request, token| request.token = Some(token)).await {
+            Ok(rows) => {
+                cache.learn(&batch, rows, required);
+                return refused.map_or(Ok(()), |error| Err((error, left_out)));
+            }
+            Err(error) => error,
+        };
+        let message = error.to_string();
+        let (named, others): (Vec<_>, Vec<_>) = batch.iter().cloned().partition(|(id, _)| message.contains(&**id));
+        if !names_an_id(&error) || named.is_empty() || others.is_empty() {
+            left_out.append(&mut batch);
+            return Err((error, left_out));
+        }
+        left_out.extend(named);
+        batch = others;
+        refused = Some(error);
+    }
+    left_out.append(&mut batch);
+    let error = refused.expect("the loop ends here after refusals only");
+    Err((error, left_out))
+}
+
+/// Tells whether nothing will ever be answered: the region has no topology, or it is not allowed.
+fn no_topology(error: &AwsError) -> bool {
+    ["UnsupportedOperation", "UnauthorizedOperation", "AccessDenied", "InvalidAction"].iter().any(|code| error.is(code))
+}
+
+fn names_an_id(error: &AwsError) -> bool {
+    error.code().starts_with("InvalidInstanceID")
+}

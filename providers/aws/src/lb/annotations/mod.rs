@@ -1,0 +1,191 @@
+//! The annotations of Services: one table (`table.rs`), from which they are read and from which the reference page
+//! (`docs/reference/aws-annotations.md`) is made.
+
+mod parse;
+mod reference;
+mod table;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use ccm_core::{k8s::ServiceView, provider::InvalidInput};
+
+pub use self::reference::reference;
+pub(super) use self::{parse::boolean, table::*};
+
+/// What most annotations begin with.
+pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
+
+/// A row of the table: one annotation, or one for each of several ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// The key after [`PREFIX`], or a whole key. One that ends in `.` goes on with a port.
+    pub(super) name: &'static str,
+    /// How the port is written at the end of a key that has one.
+    port: &'static str,
+    section: Section,
+    kind: Kind,
+    /// What holds without it, in the words of the page.
+    default: &'static str,
+    unit: &'static str,
+    effect: &'static str,
+    from: Origin,
+    /// Mistakes beyond those of the kind.
+    errors: &'static [&'static str],
+    /// Why it has no effect here, if it has none.
+    without_effect: Option<&'static str>,
+}
+
+impl Row {
+    /// Returns the whole key; the beginning of it if a port follows.
+    pub(super) fn key(&self) -> Box<str> {
+        if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
+    }
+
+    /// Returns what may be wrong with a value, in the words of the event. Single letters stand for what varies.
+    pub(super) fn mistakes(&self) -> Vec<&'static str> {
+        let of_kind = match self.kind {
+            Kind::Bool => Some("error parsing service annotation: k=v"),
+            Kind::Integer => Some("failed to parse annotation k=v"),
+            Kind::Map => Some("failed to parse stringMap annotation, k: v"),
+            Kind::Text | Kind::Flag | Kind::List | Kind::KeyValues | Kind::OneOf(_) => None,
+        };
+        let of_bounds = (self.kind == Kind::Integer).then_some("n is not between a and b");
+        of_kind.into_iter().chain(of_bounds).chain(self.errors.iter().copied()).collect()
+    }
+
+    /// Tells whether a key is of this row.
+    fn is(&self, key: &str) -> bool {
+        let rest = if self.name.contains('/') { Some(key) } else { key.strip_prefix(PREFIX) };
+        rest.is_some_and(|rest| if self.port.is_empty() { rest == self.name } else { rest.starts_with(self.name) })
+    }
+}
+
+/// Part of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    General,
+    Addresses,
+    Security,
+    Listeners,
+    Targets,
+    Health,
+    Attributes,
+    WithoutEffect,
+}
+
+/// Whose annotation it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// kubernetes/cloud-provider-aws, for classic load balancers only.
+    Classic,
+    /// The AWS load balancer controller.
+    Lbc,
+    /// That, and kubernetes/cloud-provider-aws for network load balancers.
+    Both,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Bool,
+    /// Anything but nothing and `false`.
+    Flag,
+    Integer,
+    List,
+    KeyValues,
+    Map,
+    OneOf(&'static [&'static str]),
+}
+
+/// An annotation of one value, and how it is read.
+pub(super) struct Key<T: 'static> {
+    pub(super) row: Row,
+    parse: Parse<T>,
+}
+
+/// Reads the value of a key; the message says what is wrong with it.
+type Parse<T> = fn(&str, &str) -> Result<T, String>;
+
+/// The annotations of one Service, read one by one; mistakes gather.
+pub(super) struct Reader<'a> {
+    annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
+    mistakes: Vec<InvalidInput>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(service: &'a ServiceView) -> Self {
+        Self { annotations: &service.annotations, mistakes: Vec::new() }
+    }
+
+    /// Returns the value of an annotation; `None` when it is absent, empty, or wrong, which is then noted.
+    pub(super) fn get<T>(&mut self, key: &Key<T>) -> Option<T> {
+        let text = self.text(&key.row).filter(|text| !text.is_empty())?;
+        match (key.parse)(&key.row.key(), text) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.wrong(&key.row, message);
+                None
+            }
+        }
+    }
+
+    /// Returns what is written, as it is; also nothing.
+    pub(super) fn text(&self, row: &Row) -> Option<&'a str> {
+        self.annotations.get(&*row.key()).map(|text| &**text)
+    }
+
+    /// Returns the values of a key that ends in a port, by what its end says; empty and wrong ones are left out.
+    pub(super) fn each<T>(&mut self, key: &Key<T>) -> Vec<(&'a str, T)> {
+        let start = key.row.key();
+        let mut found = Vec::new();
+        let from = (std::ops::Bound::Included(&*start), std::ops::Bound::Unbounded);
+        for (name, text) in self.annotations.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&*start)) {
+            if text.is_empty() {
+                continue;
+            }
+            match (key.parse)(name, text) {
+                Ok(value) => found.push((&name[start.len()..], value)),
+                Err(message) => self.mistakes.push(InvalidInput::new(&**name, message)),
+            }
+        }
+        found
+    }
+
+    /// Notes a mistake in an annotation.
+    pub(super) fn wrong(&mut self, row: &Row, message: impl Into<Box<str>>) {
+        self.mistakes.push(InvalidInput::new(row.key(), message));
+    }
+
+    /// Notes a mistake anywhere.
+    pub(super) fn mistake(&mut self, field: impl Into<Box<str>>, message: impl Into<Box<str>>) {
+        self.mistakes.push(InvalidInput::new(field, message));
+    }
+
+    /// Notes mistakes.
+    pub(super) fn mistakes(&mut self, mistakes: impl IntoIterator<Item = InvalidInput>) {
+        self.mistakes.extend(mistakes);
+    }
+
+    /// Returns all mistakes, each once.
+    pub(super) fn finish(self) -> Vec<InvalidInput> {
+        let mut seen = BTreeSet::new();
+        self.mistakes.into_iter().filter(|found| seen.insert((found.field.clone(), found.message.clone()))).collect()
+    }
+}
+
+/// Lists annotations that have no effect, each with the reason: rows that say so, and keys that look like ours and are
+/// in no row.
+pub(super) fn without_effect(service: &ServiceView) -> Vec<(&str, &'static str)> {
+    let reason = |key: &str| match ALL.iter().find(|row| row.is(key)) {
+        Some(row) => row.without_effect,
+        None => key.starts_with(PREFIX).then_some("unknown"),
+    };
+    service.annotations.keys().filter_map(|key| Some((&**key, reason(key)?))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! The reference page of annotations, made from the table.
+
+use std::fmt::Write as _;
+
+use super::{ALL, Kind, Origin, PREFIX, Row, Section};
+
+/// Makes the page, in Markdown.
+pub fn reference() -> String {
+    let mut page = format!(
+        "# Annotations of Services on AWS\n\n\
+         <!-- Made by a test: CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws --no-default-features reference_page -->\n\n\
+         What a Service of type LoadBalancer may say. Names begin with `{PREFIX}` unless a whole key is given. All mistakes \
+         of a Service are told in one event, and it is left as it is until they are mended. An empty value counts as none.\n\n\
+         Origin: CCM is kubernetes/cloud-provider-aws (for network load balancers, or for classic ones), LBC is the AWS \
+         load balancer controller.\n\n\
+         Kinds: a bool is one of `1`, `t`, `T`, `true`, `True`, `TRUE` and their opposites. A list has commas; spaces around \
+         entries and empty entries do not count. Key-values are `k=v,k=v`, where a missing `=` means no value. A map is \
+         `k=v,k=v` where every entry needs its `=`, and `\\,` is a comma in a value.\n"
+    );
+    for section in Section::ALL {
+        let _ = write!(page, "\n## {}\n\n", section.title());
+        let rows = ALL.iter().filter(|row| row.section == section);
+        if section == Section::WithoutEffect {
+            let _ = write!(
+                page,
+                "One Normal event names those that a Service has, together with unknown ones that begin with the same prefix.\
+                 \n\n| Annotation | Kind | Origin | Why |\n|---|---|---|---|\n"
+            );
+            for row in rows {
+                let why = row.without_effect.unwrap_or_default();
+                let _ = writeln!(page, "| {} | {} | {} | {why} |", name(row), kind(row), row.from.title());
+            }
+        } else {
+            page.push_str("| Annotation | Kind | Default | Origin | Effect |\n|---|---|---|---|---|\n");
+            for row in rows.clone() {
+                effect_row(&mut page, row);
+            }
+            mistakes(&mut page, rows.copied());
+        }
+    }
+    page
+}
+
+fn effect_row(page: &mut String, row: &Row) {
+    let _ = writeln!(
+        page,
+        "| {} | {} | {} | {} | {} |",
+        name(row),
+        kind(row),
+        row.default,
+        row.from.title(),
+        row.effect.replace('|', "\\|")
+    );
+}
+
+fn mistakes<'a>(page: &mut String, rows: impl Iterator<Item = &'a Row>) {
+    let mut list = String::new();
+    for row in rows {
+        let texts: Vec<String> = row.mistakes().iter().map(|text| format!("`{text}`")).collect();
+        if !texts.is_empty() {
+            let _ = writeln!(list, "- {}: {}", name(row), texts.join("; "));
+        }
+    }
+    if !list.is_empty() {
+        let _ = write!(page, "\nMistakes, as the event says them:\n\n{list}");
+    }
+}
+
+fn name(row: &Row) -> String {
+    format!("`{}{}`", row.name, row.port)
+}
+
+fn kind(row: &Row) -> String {
+    let kind = match row.kind {
+        Kind::Text | Kind::Flag => "text".to_owned(),
+        Kind::Bool => "bool".to_owned(),
+        Kind::Integer => "number".to_owned(),
+        Kind::List => "list".to_owned(),
+        Kind::KeyValues => "key-values".to_owned(),
+        Kind::Map => "map".to_owned(),
+        Kind::OneOf(values) => values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
+    };
+    if row.unit.is_empty() { kind } else { format!("{kind}: {}", row.unit) }
+}
+
+impl Section {
+    const ALL: [Self; 8] = [
+        Self::General,
+        Self::Addresses,
+        Self::Security,
+        Self::Listeners,
+        Self::Targets,
+        Self::Health,
+        Self::Attributes,
+        Self::WithoutEffect,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::General => "General",
+            Self::Addresses => "Subnets and addresses",
+            Self::Security => "Who may connect",
+            Self::Listeners => "Listeners",
+            Self::Targets => "Target groups",
+            Self::Health => "Health checks",
+            Self::Attributes => "Attributes of the load balancer",
+            Self::WithoutEffect => "Without effect here",
+        }
+    }
+}
+
+impl Origin {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Classic => "CCM, classic",
+            Self::Lbc => "LBC",
+            Self::Both => "CCM, LBC",
+        }
+    }
+}

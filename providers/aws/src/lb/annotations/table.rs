@@ -1,0 +1,527 @@
+//! The table of annotations: name, kind, default, effect, origin, mistakes. What reads them is beside it in `Key`.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use super::{Key, Kind, Origin, Parse, Row, Section, parse};
+use crate::api::{
+    AllocationId,
+    elb::{HealthProtocol, IpAddressType, Scheme, TargetType},
+};
+
+/// Keys and values.
+pub(in crate::lb) type Pairs = BTreeMap<Box<str>, Box<str>>;
+
+impl<T> Key<T> {
+    const fn new(section: Section, name: &'static str, kind: Kind, parse: Parse<T>) -> Self {
+        let row = Row {
+            name,
+            port: "",
+            section,
+            kind,
+            default: "",
+            unit: "",
+            effect: "",
+            from: Origin::Both,
+            errors: &[],
+            without_effect: None,
+        };
+        Self { row, parse }
+    }
+
+    const fn from(mut self, from: Origin) -> Self {
+        self.row.from = from;
+        self
+    }
+
+    const fn default(mut self, default: &'static str) -> Self {
+        self.row.default = default;
+        self
+    }
+
+    const fn unit(mut self, unit: &'static str) -> Self {
+        self.row.unit = unit;
+        self
+    }
+
+    const fn effect(mut self, effect: &'static str) -> Self {
+        self.row.effect = effect;
+        self
+    }
+
+    const fn errors(mut self, errors: &'static [&'static str]) -> Self {
+        self.row.errors = errors;
+        self
+    }
+
+    const fn port(mut self, port: &'static str) -> Self {
+        self.row.port = port;
+        self
+    }
+}
+
+const fn text(section: Section, name: &'static str) -> Key<Box<str>> {
+    Key::new(section, name, Kind::Text, |_, text| Ok(text.into()))
+}
+
+/// A bool of the load balancer controller.
+const fn boolean(section: Section, name: &'static str) -> Key<bool> {
+    Key::new(section, name, Kind::Bool, |key, text| {
+        parse::boolean(text).ok_or_else(|| format!("error parsing service annotation: {key}={text}"))
+    })
+}
+
+const fn integer(section: Section, name: &'static str) -> Key<u32> {
+    Key::new(section, name, Kind::Integer, |key, text| {
+        // What Go takes for a 32-bit number, as far as it is not negative.
+        text.parse::<u32>()
+            .ok()
+            .filter(|number| i32::try_from(*number).is_ok())
+            .ok_or_else(|| format!("failed to parse annotation {key}={text}"))
+    })
+}
+
+const fn list(section: Section, name: &'static str) -> Key<Vec<Box<str>>> {
+    Key::new(section, name, Kind::List, |_, text| Ok(parse::list(text)))
+}
+
+const fn key_values(section: Section, name: &'static str) -> Key<Pairs> {
+    Key::new(section, name, Kind::KeyValues, |_, text| Ok(parse::key_values(text)))
+}
+
+const fn map(section: Section, name: &'static str) -> Key<Pairs> {
+    Key::new(section, name, Kind::Map, |key, text| {
+        parse::map(text).ok_or_else(|| format!("failed to parse stringMap annotation, {key}: {text}"))
+    })
+}
+
+const fn on_off(section: Section, name: &'static str, parse: Parse<bool>) -> Key<bool> {
+    Key::new(section, name, Kind::OneOf(&["on", "off"]), parse).from(Origin::Lbc)
+}
+
+/// One that has no effect here.
+const fn ignored(name: &'static str, kind: Kind, from: Origin, why: &'static str) -> Row {
+    Row { without_effect: Some(why), from, ..Key::<()>::new(Section::WithoutEffect, name, kind, |_, _| Ok(())).row }
+}
+
+fn addresses<T>(what: &str, version: &str, text: &str, pick: fn(IpAddr) -> Option<T>) -> Result<Vec<T>, String> {
+    let one = |item: &str| {
+        let ip: IpAddr = item.parse().map_err(|_| format!("{what} must be valid IP address: {item}"))?;
+        pick(ip).ok_or_else(|| format!("{what} must be valid {version} address: {item}"))
+    };
+    parse::list(text).iter().map(|item| one(item)).collect()
+}
+
+use Section::{Addresses, Attributes, General, Health, Listeners, Security, Targets};
+
+pub(in crate::lb) static TYPE: Key<Box<str>> = text(General, "type")
+    .default("`DefaultLoadBalancerType` of cloud.conf; refused without that")
+    .effect(
+        "`nlb`: a Network Load Balancer. `external`, `nlb-ip`: the AWS load balancer controller's, served here only with \
+         `ClaimExternalLoadBalancers`. Cannot be changed later.",
+    )
+    .errors(&[
+        "load balancer type \"x\" is not supported; use \"nlb\"",
+        "cannot update Load Balancer Type annotation \"…\" after creation for Classic Load Balancer",
+    ]);
+
+pub(in crate::lb) static TARGET_TYPE: Key<TargetType> =
+    Key::new(General, "nlb-target-type", Kind::OneOf(&["instance", "ip"]), |_, text| {
+        TargetType::parse(text).ok_or_else(|| format!("unknown target type: {text}"))
+    })
+    .from(Origin::Lbc)
+    .default("`DefaultTargetType` of cloud.conf (`instance`); `ip` for type `nlb-ip`")
+    .effect("Whether nodes (by node port) or pods (by address) are targets.")
+    .errors(&["unknown target type: x", "unable to support instance target type with an unallocated NodePort"]);
+
+pub(in crate::lb) static NAME: Key<Box<str>> = text(General, "name")
+    .from(Origin::Lbc)
+    .default("`a` and the UID; the load balancer controller's name for what is claimed from it")
+    .effect("Name of the load balancer; counts when it is made, and has no effect later.")
+    .errors(&[
+        "load balancer name cannot be longer than 32 characters",
+        "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-",
+    ]);
+
+pub(in crate::lb) static TAGS: Key<Pairs> = key_values(General, "additional-resource-tags").effect(
+    "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and Service \
+     cannot be set with it.",
+)
+.errors(&["tag \"k\" is not possible in AWS: …"]);
+
+pub(in crate::lb) static NODE_LABELS: Key<Pairs> = key_values(General, "target-node-labels")
+    .default("every node")
+    .effect("Which nodes are targets: those that have all of these labels; `k` and `k=` mean any value. Not for `ip` targets.");
+
+pub(in crate::lb) static INTERNAL: Key<bool> =
+    Key::new(Addresses, "internal", Kind::Flag, |_, text| Ok(text != "false"))
+        .default("internet-facing; internal for what is claimed from the load balancer controller")
+        .effect("Scheme. Any text but `false` means internal. Cannot be changed later.");
+
+pub(in crate::lb) static SCHEME: Key<Scheme> =
+    Key::new(Addresses, "scheme", Kind::OneOf(&["internal", "internet-facing"]), |_, text| {
+        Scheme::parse(text).ok_or_else(|| format!("unknown scheme: {text}"))
+    })
+    .from(Origin::Lbc)
+    .default("as `internal` says")
+    .effect("Scheme; wins over `internal`. Cannot be changed later.")
+    .errors(&["unknown scheme: x"]);
+
+pub(in crate::lb) static IP_ADDRESS_TYPE: Key<IpAddressType> =
+    Key::new(Addresses, "ip-address-type", Kind::OneOf(&["ipv4", "dualstack"]), |_, text| {
+        let known = IpAddressType::parse(text).filter(|found| *found != IpAddressType::Ipv6);
+        known.ok_or_else(|| format!("unknown IPAddressType: {text}"))
+    })
+    .from(Origin::Lbc)
+    .default("`ipv4`")
+    .effect("Address families that clients reach.")
+    .errors(&["unknown IPAddressType: x", "unsupported IPv6 configuration, lb not dual-stack"]);
+
+pub(in crate::lb) static SUBNETS: Key<Vec<Box<str>>> = list(Addresses, "subnets")
+    .default("one per zone, by tags; what a load balancer has, it keeps")
+    .effect("Subnets, by ID or tag `Name`.")
+    .errors(&["unable to resolve empty subnet slice", "expected to find n, but found m subnets"]);
+
+pub(in crate::lb) static ALLOCATIONS: Key<Vec<AllocationId>> =
+    Key::new(Addresses, "eip-allocations", Kind::List, |_, text| {
+        Ok(parse::list(text).iter().map(|id| AllocationId::from(&**id)).collect())
+    })
+    .effect("Elastic IP addresses, by ID, one per subnet in the order of the subnets.")
+    .errors(&[
+        "EIP allocations can only be set for internet facing load balancers",
+        "count of EIP allocations (n) and subnets (m) must match",
+    ]);
+
+pub(in crate::lb) static PRIVATE_IPV4: Key<Vec<Ipv4Addr>> =
+    Key::new(Addresses, "private-ipv4-addresses", Kind::List, |_, text| {
+        addresses("private IPv4 addresses", "IPv4", text, |ip| match ip {
+            IpAddr::V4(ip) => Some(ip),
+            IpAddr::V6(_) => None,
+        })
+    })
+    .effect("Private IPv4 addresses, one per subnet, in any order.")
+    .errors(&[
+        "private IPv4 addresses can only be set for internal load balancers",
+        "count of private IPv4 addresses (n) and subnets (m) must match",
+        "private IPv4 addresses must be valid IP address: x",
+        "private IPv4 addresses must be valid IPv4 address: x",
+        "expect one private IPv4 address configured for subnet: s",
+    ]);
+
+pub(in crate::lb) static IPV6: Key<Vec<Ipv6Addr>> = Key::new(Addresses, "ipv6-addresses", Kind::List, |_, text| {
+    addresses("IPv6 addresses", "IPv6", text, |ip| match ip {
+        IpAddr::V6(ip) => Some(ip),
+        IpAddr::V4(_) => None,
+    })
+})
+.from(Origin::Lbc)
+.effect("IPv6 addresses, one per subnet, in any order.")
+.errors(&[
+    "IPv6 addresses can only be set for dualstack load balancers",
+    "count of IPv6 addresses (n) and subnets (m) must match",
+    "IPv6 addresses must be valid IP address: x",
+    "IPv6 addresses must be valid IPv6 address: x",
+    "expect one IPv6 address configured for subnet: s",
+]);
+
+pub(in crate::lb) static SOURCE_NAT: Key<bool> =
+    on_off(Addresses, "enable-prefix-for-ipv6-source-nat", |_, text| match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("Invalid enable-prefix-for-ipv6-source-nat value: {text}. Valid values are ['on', 'off'].")),
+    })
+    .default("left alone")
+    .effect("Source NAT with IPv6 prefixes, which UDP takes on a dual-stack load balancer.")
+    .errors(&[
+        "Invalid enable-prefix-for-ipv6-source-nat value: x. Valid values are ['on', 'off'].",
+        "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using Dualstack IP \
+         address type.",
+        "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on",
+    ]);
+
+pub(in crate::lb) static SOURCE_RANGES: Key<Vec<Box<str>>> =
+    list(Security, "service.beta.kubernetes.io/load-balancer-source-ranges")
+        .default("`0.0.0.0/0`, and `::/0` with `dualstack`")
+        .effect("Which clients may connect; `spec.loadBalancerSourceRanges` wins.")
+        .errors(&["\"x\" is not a network in CIDR form", "unsupported v6 cidr c when lb is not dualstack"]);
+
+pub(in crate::lb) static SECURITY_GROUPS: Key<Vec<Box<str>>> = list(Security, "security-groups")
+    .default("by `NLBSecurityGroupMode` of cloud.conf: none, or a managed one")
+    .effect(
+        "Security groups of the load balancer, by ID or tag `Name`, whose rules are left alone. Counts with \
+         `NLBSecurityGroupMode=Managed`, and for what is claimed from the load balancer controller.",
+    );
+
+pub(in crate::lb) static EXTRA_SECURITY_GROUPS: Key<Vec<Box<str>>> = list(Security, "extra-security-groups")
+    .from(Origin::Classic)
+    .effect("None: refused.")
+    .errors(&[
+        "BYO extra security group annotation \"service.beta.kubernetes.io/aws-load-balancer-extra-security-groups\" is not \
+         supported by NLB",
+    ]);
+
+pub(in crate::lb) static DISABLE_SECURITY_GROUP: Key<bool> = boolean(Security, "disable-nlb-sg")
+    .from(Origin::Lbc)
+    .default("`false`")
+    .effect("The load balancer gets no security group.")
+    .errors(&["conflicting security groups configuration"]);
+
+pub(in crate::lb) static MANAGE_BACKEND_RULES: Key<bool> = boolean(Security, "manage-backend-security-group-rules")
+    .from(Origin::Lbc)
+    .default("`false` with `security-groups`, else `true`")
+    .effect("Whether rules of the nodes' security groups are looked after.")
+    .errors(&["backendSG feature is required to manage worker node SG rules when frontendSG is manually specified"]);
+
+pub(in crate::lb) static PRIVATE_LINK_RULES: Key<bool> =
+    on_off(Security, "inbound-sg-rules-on-private-link-traffic", |_, text| match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!(
+            "Invalid value for securityGroupsInboundRulesOnPrivateLink status: {text}, value must be one of [on, off]"
+        )),
+    })
+    .default("left alone")
+    .effect("Whether the security groups' rules hold for traffic from PrivateLink.")
+    .errors(&["Invalid value for securityGroupsInboundRulesOnPrivateLink status: x, value must be one of [on, off]"]);
+
+pub(in crate::lb) static PREFIX_LISTS: Key<Vec<Box<str>>> = list(Security, "security-group-prefix-lists")
+    .from(Origin::Lbc)
+    .effect(
+        "Prefix lists (`pl-…`) that may connect, in a managed security group. Alone they replace the default ranges.",
+    )
+    .errors(&["prefix lists need a managed security group (NLBSecurityGroupMode=Managed)"]);
+
+pub(in crate::lb) static CERTIFICATES: Key<Vec<Box<str>>> = list(Listeners, "ssl-cert")
+    .effect("ARNs of certificates: the default one, then those for SNI. Makes listeners of TCP ports TLS.");
+
+pub(in crate::lb) static TLS_PORTS: Key<Vec<Box<str>>> = list(Listeners, "ssl-ports").default("`*`").effect(
+    "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
+);
+
+pub(in crate::lb) static TLS_POLICY: Key<Box<str>> =
+    text(Listeners, "ssl-negotiation-policy").default("AWS' own").effect("Security policy of TLS listeners.");
+
+pub(in crate::lb) static BACKEND_PROTOCOL: Key<Box<str>> = text(Listeners, "backend-protocol")
+    .default("TCP")
+    .effect("`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP.");
+
+/// What `alpn-policy` may say.
+const ALPN: &[&str] = &["None", "HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"];
+
+pub(in crate::lb) static ALPN_POLICY: Key<Box<str>> =
+    Key::new(Listeners, "alpn-policy", Kind::OneOf(ALPN), |_, text| {
+        let known = ALPN.contains(&text).then(|| text.into());
+        known.ok_or_else(|| format!("invalid ALPN policy {text}, policy must be one of [{}]", ALPN.join(", ")))
+    })
+    .from(Origin::Lbc)
+    .default("left alone")
+    .effect("ALPN policy of TLS listeners.")
+    .errors(&[
+        "invalid ALPN policy x, policy must be one of [None, HTTP1Only, HTTP2Only, HTTP2Optional, HTTP2Preferred]",
+    ]);
+
+pub(in crate::lb) static LISTENER_ATTRIBUTES: Key<Pairs> = map(Listeners, "listener-attributes.")
+    .port("${protocol}-${port}")
+    .from(Origin::Lbc)
+    .effect("Attributes of that listener, such as `tcp.idle_timeout.seconds=400` (60 to 6000); others are left alone.")
+    .errors(&["tcp.idle_timeout.seconds must be a number from 60 to 6000, not x"]);
+
+pub(in crate::lb) static TCP_UDP: Key<bool> = boolean(Listeners, "enable-tcp-udp-listener")
+    .from(Origin::Lbc)
+    .default("`true`")
+    .effect("TCP and UDP on one port make one TCP_UDP listener. Both take the same node port, or target port.")
+    .errors(&[
+        "can only merge two ports, not n (…)",
+        "protocols can't match for merging: p",
+        "unsupported protocol for merging: p",
+    ]);
+
+pub(in crate::lb) static PROXY_PROTOCOL: Key<()> = Key::new(Targets, "proxy-protocol", Kind::OneOf(&["*"]), |_, text| {
+    let message = || {
+        format!(
+            "invalid value {text} for Load Balancer proxy protocol v2 annotation, only value currently supported is *"
+        )
+    };
+    if text == "*" { Ok(()) } else { Err(message()) }
+})
+.from(Origin::Lbc)
+.default("off")
+.effect("Proxy protocol v2 towards all targets; wins over the other ways to ask for it.")
+    .errors(&["invalid value x for Load Balancer proxy protocol v2 annotation, only value currently supported is *"]);
+
+pub(in crate::lb) static PROXY_PROTOCOL_PORTS: Key<Vec<Box<str>>> = list(Targets, "proxy-protocol-per-target-group")
+    .from(Origin::Lbc)
+    .effect("Service ports whose targets get proxy protocol v2; the others' do not.")
+    .errors(&["invalid port number in proxy-protocol-per-target-group: x"]);
+
+/// What may be wrong with attributes of target groups.
+const TARGET_ERRORS: &[&str] = &[
+    "error validating target group attributes: attribute value is empty for \"k\"",
+    "error validating target group attributes: invalid attribute value for \"k\": v",
+    "error validating target group attributes: client IP preservation can't be disabled for UDP ports",
+    "error validating target group attributes: stickiness is not possible for TLS ports",
+    "error validating target group attributes: stickiness contradicts spec.sessionAffinity: ClientIP",
+    "error validating target group attributes: the attribute \"k\" is not supported by the controller or is invalid",
+];
+
+pub(in crate::lb) static TARGET_ATTRIBUTES: Key<Pairs> = key_values(Targets, "target-group-attributes")
+    .effect(
+        "Attributes of target groups, such as `preserve_client_ip.enabled=false`; others are left alone. One that is taken \
+         off the list keeps its last value.",
+    )
+    .errors(TARGET_ERRORS);
+
+pub(in crate::lb) static PORT_TARGET_ATTRIBUTES: Key<Pairs> = key_values(Targets, "target-group-attributes.")
+    .port("${port}")
+    .from(Origin::Lbc)
+    .effect("The same for the target group of one Service port; adds to the general ones and wins over them.")
+    .errors(TARGET_ERRORS);
+
+pub(in crate::lb) static MULTI_CLUSTER: Key<bool> = boolean(Targets, "multi-cluster-target-group")
+    .from(Origin::Lbc)
+    .default("`false`")
+    .effect("Only `false`: target groups belong to one cluster here.")
+    .errors(&["target groups of several clusters are not supported"]);
+
+pub(in crate::lb) static HEALTH_PROTOCOL: Key<HealthProtocol> =
+    Key::new(Health, "healthcheck-protocol", Kind::OneOf(&["TCP", "HTTP", "HTTPS"]), |_, text| {
+        let upper = text.to_ascii_uppercase();
+        HealthProtocol::parse(&upper).ok_or_else(|| format!("Unsupported health check protocol {upper}"))
+    })
+    .default("`TCP`; `HTTP` for instances with `externalTrafficPolicy: Local`")
+    .effect("Protocol, in any case.")
+    .errors(&["Unsupported health check protocol X"]);
+
+pub(in crate::lb) static HEALTH_PORT: Key<Box<str>> = text(Health, "healthcheck-port")
+    .default("`traffic-port`; the health-check node port for instances with `externalTrafficPolicy: Local`")
+    .effect("`traffic-port`, a number, or the name of a Service port.")
+    .errors(&[
+        "Invalid health check port 'x'",
+        "failed to resolve healthCheckPort: unable to find port x on service s",
+        "cannot use named healthCheckPort for IP TargetType when service's targetPort is a named port",
+    ]);
+
+pub(in crate::lb) static HEALTH_PATH: Key<Box<str>> = text(Health, "healthcheck-path")
+    .default("`/`; `/healthz` for instances with `externalTrafficPolicy: Local`")
+    .effect("Path; not for TCP.");
+
+pub(in crate::lb) static HEALTH_INTERVAL: Key<u32> = integer(Health, "healthcheck-interval")
+    .default("30; 10 with `externalTrafficPolicy: Local` and for what is claimed from the load balancer controller")
+    .unit("seconds, 5 to 300")
+    .effect("Time between two checks.");
+
+pub(in crate::lb) static HEALTH_TIMEOUT: Key<u32> = integer(Health, "healthcheck-timeout")
+    .default("10; 6 for HTTP; never more than the interval")
+    .unit("seconds, 2 to 120")
+    .effect("Time for an answer.")
+    .errors(&["health check timeout (t) must not exceed the interval (i)"]);
+
+pub(in crate::lb) static HEALTHY_THRESHOLD: Key<u32> = integer(Health, "healthcheck-healthy-threshold")
+    .default("3; 2 for instances with `externalTrafficPolicy: Local`")
+    .unit("checks, 2 to 10")
+    .effect("Good checks until a target is healthy.");
+
+pub(in crate::lb) static UNHEALTHY_THRESHOLD: Key<u32> = integer(Health, "healthcheck-unhealthy-threshold")
+    .default("3; 2 for instances with `externalTrafficPolicy: Local`")
+    .unit("checks, 2 to 10")
+    .effect("Bad checks until a target is unhealthy.");
+
+pub(in crate::lb) static SUCCESS_CODES: Key<Box<str>> = text(Health, "healthcheck-success-codes")
+    .from(Origin::Lbc)
+    .default("AWS' own; `200-399` for what is claimed from the load balancer controller")
+    .effect("Status codes of a good check; not for TCP.");
+
+pub(in crate::lb) static CROSS_ZONE: Key<bool> = boolean(Attributes, "cross-zone-load-balancing-enabled")
+    .default("`false`")
+    .effect("`load_balancing.cross_zone.enabled`.");
+
+pub(in crate::lb) static ACCESS_LOG: Key<bool> =
+    boolean(Attributes, "access-log-enabled").default("`false`").effect("`access_logs.s3.enabled`.");
+
+pub(in crate::lb) static ACCESS_LOG_BUCKET: Key<Box<str>> =
+    text(Attributes, "access-log-s3-bucket-name").effect("`access_logs.s3.bucket`, with access logs on.");
+
+pub(in crate::lb) static ACCESS_LOG_PREFIX: Key<Box<str>> =
+    text(Attributes, "access-log-s3-bucket-prefix").effect("`access_logs.s3.prefix`, with access logs on.");
+
+pub(in crate::lb) static ATTRIBUTES: Key<Pairs> = map(Attributes, "attributes")
+    .from(Origin::Lbc)
+    .effect(
+        "Attributes of the load balancer; the annotations above win, others are left alone. With \
+         `deletion_protection.enabled=true` the Service cannot be deleted.",
+    )
+    .errors(&[
+        "failed to parse attribute k=v",
+        "invalid dns_record.client_routing_policy set in annotation …: got 'x' expected one of […]",
+    ]);
+
+const CLASSIC: &str = "for classic load balancers only";
+const NOT_HERE: &str = "not supported here";
+
+/// Every row. Whatever is here is known, read or not.
+pub(in crate::lb) static ALL: [&Row; 54] = [
+    &TYPE.row,
+    &TARGET_TYPE.row,
+    &NAME.row,
+    &TAGS.row,
+    &NODE_LABELS.row,
+    &INTERNAL.row,
+    &SCHEME.row,
+    &IP_ADDRESS_TYPE.row,
+    &SUBNETS.row,
+    &ALLOCATIONS.row,
+    &PRIVATE_IPV4.row,
+    &IPV6.row,
+    &SOURCE_NAT.row,
+    &SOURCE_RANGES.row,
+    &SECURITY_GROUPS.row,
+    &EXTRA_SECURITY_GROUPS.row,
+    &DISABLE_SECURITY_GROUP.row,
+    &MANAGE_BACKEND_RULES.row,
+    &PRIVATE_LINK_RULES.row,
+    &PREFIX_LISTS.row,
+    &CERTIFICATES.row,
+    &TLS_PORTS.row,
+    &TLS_POLICY.row,
+    &BACKEND_PROTOCOL.row,
+    &ALPN_POLICY.row,
+    &LISTENER_ATTRIBUTES.row,
+    &TCP_UDP.row,
+    &PROXY_PROTOCOL.row,
+    &PROXY_PROTOCOL_PORTS.row,
+    &TARGET_ATTRIBUTES.row,
+    &PORT_TARGET_ATTRIBUTES.row,
+    &MULTI_CLUSTER.row,
+    &HEALTH_PROTOCOL.row,
+    &HEALTH_PORT.row,
+    &HEALTH_PATH.row,
+    &HEALTH_INTERVAL.row,
+    &HEALTH_TIMEOUT.row,
+    &HEALTHY_THRESHOLD.row,
+    &UNHEALTHY_THRESHOLD.row,
+    &SUCCESS_CODES.row,
+    &CROSS_ZONE.row,
+    &ACCESS_LOG.row,
+    &ACCESS_LOG_BUCKET.row,
+    &ACCESS_LOG_PREFIX.row,
+    &ATTRIBUTES.row,
+    &ignored("access-log-emit-interval", Kind::Integer, Origin::Classic, CLASSIC),
+    &ignored("connection-draining-enabled", Kind::Bool, Origin::Classic, CLASSIC),
+    &ignored("connection-draining-timeout", Kind::Integer, Origin::Classic, CLASSIC),
+    &ignored("connection-idle-timeout", Kind::Integer, Origin::Classic, CLASSIC),
+    &ignored(
+        "enable-icmp-for-path-mtu-discovery",
+        Kind::OneOf(&["on"]),
+        Origin::Lbc,
+        "managed security groups always let in what path MTU discovery needs",
+    ),
+    &ignored("source-nat-ipv6-prefixes", Kind::List, Origin::Lbc, "AWS chooses the prefixes"),
+    &ignored("quic-enabled-ports", Kind::List, Origin::Lbc, NOT_HERE),
+    &ignored("minimum-load-balancer-capacity", Kind::Map, Origin::Lbc, NOT_HERE),
+    &Row {
+        port: "${protocol}-${port}",
+        ..ignored("service.beta.kubernetes.io/actions.", Kind::Text, Origin::Lbc, NOT_HERE)
+    },
+];

@@ -1,0 +1,466 @@
+//! Brings one Service's balancer in line: look, plan, carry out.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ccm_core::{
+    k8s::{LbStatus, NodeView, ServiceView},
+    provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress},
+};
+use tokio::time::Instant;
+
+use super::{
+    apply::{Applier, Halt},
+    effect::Picture,
+    memory::{Known, Memory},
+    model::{SubnetChoice, Targets, Wanted},
+    names,
+    observe::{Observer, Question, ago, names_of},
+    plan::{self, Resolved, Step},
+    security::Exposure,
+    seen::Observed,
+    status,
+    surroundings::{Facts, Surroundings},
+    targets,
+};
+use crate::{
+    api::{InstanceId, SecurityGroupId, Tags},
+    cluster::SERVICE_TAG,
+    instances::InstanceStore,
+    provider_id,
+    scope::Scope,
+};
+
+/// How long something that was broken off, with a picture that holds, is taken up without reading everything again.
+const TAKEN_UP: Duration = Duration::from_secs(600);
+/// How old the word may be that an instance does not run: it may have been started since.
+const RECHECK: Duration = Duration::from_secs(30);
+/// How often a plan is made anew when the picture turned out not to be complete.
+const ROUNDS: usize = 5;
+
+/// Everything that works on load balancers.
+pub(super) struct Core {
+    pub(super) scope: Scope,
+    pub(super) observer: Observer,
+    pub(super) surroundings: Surroundings,
+    pub(super) memory: Memory,
+}
+
+/// What a Service wants, with the backends that it gets.
+pub(super) struct Order<'a> {
+    pub(super) wanted: &'a Wanted,
+    pub(super) service: &'a ServiceView,
+    pub(super) backends: &'a BackendSet,
+}
+
+/// Targets, and the instances behind them.
+struct Backing {
+    targets: Targets,
+    instances: BTreeSet<InstanceId>,
+    node_groups: BTreeSet<SecurityGroupId>,
+}
+
+impl Core {
+    pub(super) fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+        let surroundings = Surroundings::new(&scope, store);
+        Self { observer: Observer::new(scope.clone()), scope, surroundings, memory: Memory::default() }
+    }
+
+    /// Makes everything as wanted.
+    pub(super) async fn ensure(&self, op: &Op, order: &Order<'_>, depth: Depth) -> LbOutcome {
+        let uid = &order.wanted.owner.uid;
+        let mut known = self.memory.take(uid);
+        let result = self.bring(op, order, depth, &mut known).await;
+        let status = known.observed.as_ref().and_then(|seen| Some(status::of(&seen.balancer.as_ref()?.balancer)));
+        self.memory.put(uid, known);
+        outcome(status, result)
+    }
+
+    async fn bring(&self, op: &Op, order: &Order<'_>, depth: Depth, known: &mut Known) -> Result<Progress, CloudError> {
+        let wanted = order.wanted;
+        let backing = self.backing(op, wanted, order.backends).await?;
+        let applied = known.applied.as_ref().filter(|_| known.observed.is_some());
+        if depth == Depth::Trust && applied.is_some_and(|(w, targets)| **w == *wanted && *targets == backing.targets) {
+            return Ok(Progress::Done);
+        }
+        let observed = match self.look(op, order, depth, known).await {
+            Ok(observed) => observed,
+            Err(error) => {
+                known.doubt();
+                return Err(error);
+            }
+        };
+        known.applied = None;
+        let existing = observed.balancer.as_ref().map(|seen| seen.balancer.security_groups.clone());
+        known.observed = Some(observed.clone());
+        // Whatever is changed from here on, a shared look that was made before now does not show it.
+        known.changed = Some(Instant::now());
+        let groups = self.surroundings.security.front(op, wanted, existing.as_deref()).await.map_err(unsettled)?;
+        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
+        let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
+        known.changed = Some(Instant::now());
+        if matches!(result, Ok(Progress::Done)) {
+            self.applied(known, wanted, backing);
+        }
+        result
+    }
+
+    fn applied(&self, known: &mut Known, wanted: &Wanted, backing: Backing) {
+        let _ = self;
+        if let Some(observed) = &mut known.observed {
+            observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
+            observed.frozen.clear();
+        }
+        known.applied = Some((Arc::new(wanted.clone()), backing.targets));
+        (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
+    }
+
+    /// Finds out what there is, as far as it is not known.
+    async fn look(&self, op: &Op, order: &Order<'_>, depth: Depth, known: &mut Known) -> Result<Observed, CloudError> {
+        let recent = known.read_at.is_some_and(|at| at > ago(TAKEN_UP));
+        let taken_up = known.applied.is_none() && recent && op.pending_for() > Duration::ZERO;
+        if let Some(mut observed) = known.observed.take().filter(|_| depth == Depth::Trust || taken_up) {
+            if !observed.is_full() {
+                self.observer.complete(op, &mut observed).await?;
+            }
+            return Ok(observed);
+        }
+        let before = known.observed.take();
+        let mut observed = self.read(op, order, known, true).await?;
+        observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
+        Ok(observed)
+    }
+
+    async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
+        let (names, by_uid) = self.names(order);
+        let observed = self.observer.read(op, &question(order, &names, known), all).await?;
+        let _ = by_uid;
+        known.read_at = Some(Instant::now());
+        Ok(observed)
+    }
+
+    fn names(&self, order: &Order<'_>) -> (Vec<Box<str>>, Box<str>) {
+        let _ = self;
+        let by_uid = names::load_balancer(&order.wanted.owner.uid);
+        (names_of(order.wanted, &by_uid), by_uid)
+    }
+
+    /// Works out what depends on the VPC and the cluster.
+    async fn resolve(
+        &self,
+        op: &Op,
+        wanted: &Wanted,
+        observed: &Observed,
+        backing: &Backing,
+        groups: Vec<SecurityGroupId>,
+    ) -> Result<Resolved, CloudError> {
+        let named = matches!(wanted.subnets, SubnetChoice::Named(_));
+        let subnets = match observed.balancer.is_none() || named {
+            true => Some(self.surroundings.vpc.choose(op, wanted).await.map_err(unsettled)?),
+            false => None,
+        };
+        Ok(Resolved {
+            vpc: self.scope.vpc.clone(),
+            tags: self.tags(wanted),
+            subnets,
+            groups,
+            targets: backing.targets.clone(),
+            exposure: exposure(wanted, &backing.node_groups),
+        })
+    }
+
+    fn tags(&self, wanted: &Wanted) -> Tags {
+        let mut tags = wanted.extra_tags.clone();
+        tags.extend(self.scope.cluster.tags());
+        tags.insert(SERVICE_TAG.into(), wanted.owner.key().into());
+        tags
+    }
+
+    /// Plans and carries out, again when the picture was not complete.
+    async fn carry_out(
+        &self,
+        op: &Op,
+        wanted: &Wanted,
+        resolved: &Resolved,
+        backing: &Backing,
+        observed: Observed,
+        known: &mut Known,
+    ) -> Result<Progress, CloudError> {
+        let instances: Vec<_> = backing.instances.iter().cloned().collect();
+        let mut picture = Picture::new(observed);
+        for _ in 0..ROUNDS {
+            let steps = plan::plan(wanted, resolved, &picture.observed)?;
+            picture = Picture::new(picture.observed);
+            let mut applier = self.applier(op, wanted, &instances, &mut picture);
+            let ended = applier.apply(&steps).await;
+            let (left, no_room) = (applier.left, applier.no_room);
+            match ended {
+                Ok(()) => {
+                    picture.observed.exposure = Some(resolved.exposure);
+                    known.observed = Some(picture.observed);
+                    return no_room.map_or_else(|| Ok(pending(left)), Err);
+                }
+                Err(Halt::Replan) => {}
+                Err(Halt::Later(after, why)) => {
+                    known.observed = Some(picture.observed);
+                    return Ok(Progress::Pending { after, why });
+                }
+                Err(Halt::Failed(error)) => {
+                    // What was refused before it was sent has changed nothing.
+                    match error.kind() {
+                        ErrorKind::NotLeader => known.observed = Some(picture.observed),
+                        _ => known.doubt(),
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        known.doubt();
+        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", wanted.name)))
+    }
+
+    fn applier<'a>(
+        &'a self,
+        op: &'a Op,
+        wanted: &'a Wanted,
+        instances: &'a [InstanceId],
+        picture: &'a mut Picture,
+    ) -> Applier<'a> {
+        Applier {
+            scope: &self.scope,
+            observer: &self.observer,
+            surroundings: &self.surroundings,
+            op,
+            wanted,
+            instances,
+            picture,
+            left: Vec::new(),
+            no_room: None,
+        }
+    }
+
+    /// Brings the targets in line and nothing else: of what is known, without asking.
+    pub(super) async fn update_backends(&self, op: &Op, order: &Order<'_>) -> LbOutcome {
+        let uid = &order.wanted.owner.uid;
+        let mut known = self.memory.take(uid);
+        let result = self.bring_backends(op, order, &mut known).await;
+        known.changed = Some(Instant::now());
+        self.memory.put(uid, known);
+        outcome(None, result)
+    }
+
+    async fn bring_backends(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Progress, CloudError> {
+        let wanted = order.wanted;
+        let backing = self.backing(op, wanted, order.backends).await?;
+        let unread = |observed: &Observed| observed.groups.iter().any(|group| group.targets.is_none());
+        let mut observed = match known.observed.take() {
+            Some(observed) => observed,
+            None => self.read(op, order, known, false).await?,
+        };
+        if unread(&observed) {
+            self.observer.complete(op, &mut observed).await?;
+        }
+        if observed.balancer.is_none() {
+            let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
+            return Err(error);
+        }
+        let mut steps = plan::membership(wanted, &backing.targets, &observed);
+        if !backing.node_groups.is_subset(&known.node_groups) {
+            let why = "nodes bring another security group".into();
+            steps.insert(0, Step { action: plan::Action::OpenSecurityGroups, why });
+        }
+        let instances: Vec<_> = backing.instances.iter().cloned().collect();
+        let mut picture = Picture::new(observed);
+        let mut applier = self.applier(op, wanted, &instances, &mut picture);
+        let ended = applier.apply(&steps).await;
+        let (left, no_room) = (applier.left, applier.no_room);
+        match ended {
+            Ok(()) => {
+                // Rules for groups that no node has any more go when everything is compared.
+                known.node_groups.extend(backing.node_groups.iter().cloned());
+                picture.observed.exposure = picture.observed.exposure.map(|_| exposure(wanted, &known.node_groups));
+                known.observed = Some(picture.observed);
+                if let (Some((_, targets)), true) = (&mut known.applied, left.is_empty() && no_room.is_none()) {
+                    *targets = backing.targets;
+                }
+                known.instances = backing.instances;
+                no_room.map_or_else(|| Ok(pending(left)), Err)
+            }
+            Err(Halt::Later(after, why)) => {
+                known.observed = Some(picture.observed);
+                Ok(Progress::Pending { after, why })
+            }
+            Err(Halt::Replan) => {
+                known.doubt();
+                Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
+            }
+            Err(Halt::Failed(error)) => {
+                known.doubt();
+                Err(error)
+            }
+        }
+    }
+
+    /// Says what [`ensure`](Self::ensure) would change. The first look reads what is shared and what is only the Service's;
+    /// what is known already is read again as a whole.
+    pub(super) async fn plan(&self, op: &Op, order: &Order<'_>) -> Result<Vec<PlannedChange>, CloudError> {
+        let uid = &order.wanted.owner.uid;
+        let mut known = self.memory.take(uid);
+        let before = known.changed;
+        let result = self.compare(op, order, &mut known).await;
+        known.changed = before;
+        self.memory.put(uid, known);
+        result
+    }
+
+    async fn compare(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Vec<PlannedChange>, CloudError> {
+        let wanted = order.wanted;
+        let backing = self.backing(op, wanted, order.backends).await?;
+        let before = known.observed.take();
+        let mut observed = match &before {
+            None => {
+                let names = self.names(order).0;
+                let observed = self.observer.first_look(op, &question(order, &names, known)).await?;
+                known.read_at = Some(Instant::now());
+                observed
+            }
+            Some(_) => self.read(op, order, known, true).await?,
+        };
+        observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
+        let existing = observed.balancer.as_ref().map(|seen| &*seen.balancer.security_groups);
+        let front = self.surroundings.security.front_plan(op, wanted, existing).await?;
+        let groups = if front.complete { front.groups } else { Vec::new() };
+        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
+        let steps = plan::plan(wanted, &resolved, &observed)?;
+        let mut changes = front.changes;
+        changes.extend(steps.iter().filter_map(|step| step.describe(&wanted.name)));
+        changes.extend(self.compare_rules(op, wanted, &observed, &backing).await?);
+        changes.extend(unpublished(order.service, &observed)?);
+        if changes.is_empty() {
+            observed.exposure = Some(resolved.exposure);
+            known.observed = Some(observed);
+            self.applied(known, wanted, backing);
+        } else {
+            (known.observed, known.applied) = (Some(observed), None);
+        }
+        Ok(changes)
+    }
+
+    async fn compare_rules(
+        &self,
+        op: &Op,
+        wanted: &Wanted,
+        observed: &Observed,
+        backing: &Backing,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
+        let Some(seen) = &observed.balancer else { return Ok(Vec::new()) };
+        let zones: Vec<_> = seen.balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let subnets = self.surroundings.subnets(op, &zones).await?;
+        let instances: Vec<_> = backing.instances.iter().cloned().collect();
+        let exposure = Exposure {
+            wanted,
+            lb_name: &seen.balancer.name,
+            lb_groups: &seen.balancer.security_groups,
+            subnets: &subnets,
+            instances: &instances,
+        };
+        self.surroundings.security.plan(op, &exposure).await
+    }
+
+    /// Finds the targets: for instances what runs, as far as it is known without asking for those that do.
+    async fn backing(&self, op: &Op, wanted: &Wanted, backends: &BackendSet) -> Result<Backing, CloudError> {
+        match backends {
+            BackendSet::Nodes(nodes) => {
+                let (instances, node_groups) = self.running(op, nodes).await;
+                Ok(Backing { targets: targets::instances(wanted, &instances), instances, node_groups })
+            }
+            BackendSet::Endpoints(slices) => {
+                let networks = self.surroundings.vpc.networks(op, false).await?;
+                let targets = targets::endpoints(wanted, slices, &networks);
+                Ok(Backing { targets, instances: BTreeSet::new(), node_groups: BTreeSet::new() })
+            }
+        }
+    }
+
+    /// Returns instances that may run. What is not known may: AWS tells.
+    pub(super) async fn running(
+        &self,
+        op: &Op,
+        nodes: &[Arc<NodeView>],
+    ) -> (BTreeSet<InstanceId>, BTreeSet<SecurityGroupId>) {
+        let nodes = nodes.iter().map(|node| &**node).filter(|node| targets::takes_traffic(node));
+        let ids: Vec<InstanceId> = provider_id::known_instances(nodes);
+        let mut facts = self.surroundings.facts(op, &ids, Duration::MAX).await;
+        let runs =
+            |facts: Option<&Option<Facts>>| facts.is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.runs));
+        let idle: Vec<_> = ids.iter().filter(|id| !runs(facts.get(*id))).cloned().collect();
+        if !idle.is_empty() {
+            facts.extend(self.surroundings.facts(op, &idle, RECHECK).await);
+        }
+        let running: BTreeSet<_> = ids.into_iter().filter(|id| runs(facts.get(id))).collect();
+        let groups = running.iter().filter_map(|id| facts.get(id)?.as_ref()).flat_map(|facts| facts.groups.clone());
+        let groups = groups.collect();
+        (running, groups)
+    }
+}
+
+fn question<'a>(order: &'a Order<'_>, names: &'a [Box<str>], known: &Known) -> Question<'a> {
+    let hostname = status::hostname(&order.service.status);
+    Question {
+        owner: &order.wanted.owner,
+        names,
+        hostname,
+        may_exist: order.service.has_finalizer() || hostname.is_some() || known.changed.is_some(),
+        changed: known.changed,
+    }
+}
+
+/// What decides about rules of security groups.
+fn exposure(wanted: &Wanted, node_groups: &BTreeSet<SecurityGroupId>) -> Digest {
+    Digest::of(&(wanted, node_groups))
+}
+
+/// A Service that shows another host name than its balancer's.
+fn unpublished(service: &ServiceView, observed: &Observed) -> Result<Option<PlannedChange>, CloudError> {
+    let Some(seen) = &observed.balancer else { return Ok(None) };
+    let Some(status) = status::of(&seen.balancer)? else { return Ok(None) };
+    let same = service.status.ingress.len() == status.ingress.len()
+        && status::hostname(&service.status) == status::hostname(&status);
+    Ok((!same).then(|| PlannedChange {
+        operation: "publish_status".into(),
+        object: seen.balancer.name.clone(),
+        reason: format!("the service does not show {}", seen.balancer.dns_name).into(),
+    }))
+}
+
+/// Waits for what could not be done.
+fn pending(left: Vec<(Duration, Box<str>)>) -> Progress {
+    let after = left.iter().map(|(after, _)| *after).min();
+    match after {
+        None => Progress::Done,
+        Some(after) => {
+            let why: Vec<_> = left.into_iter().map(|(_, why)| why).collect();
+            Progress::Pending { after, why: why.join("; ").into() }
+        }
+    }
+}
+
+/// An answer that something is not there says nothing about the balancer as a whole.
+fn unsettled(error: CloudError) -> CloudError {
+    match error.kind() {
+        ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
+        _ => error,
+    }
+}
+
+fn outcome(status: Option<Result<Option<LbStatus>, CloudError>>, result: Result<Progress, CloudError>) -> LbOutcome {
+    let (status, failed) = match status {
+        Some(Ok(status)) => (status, None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    let result = match failed {
+        Some(error) => result.and(Err(error)),
+        None => result,
+    };
+    LbOutcome { status, annotations: std::collections::BTreeMap::new(), result }
+}

@@ -1,0 +1,147 @@
+//! A value that is read from AWS once for everybody who asks at a time, and believed for a while.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A shared reading.
+pub(crate) struct Cached<T> {
+    max_age: Duration,
+    /// Held by whoever reads; the others wait for the answer.
+    reading: tokio::sync::Mutex<()>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    last: Option<Read<T>>,
+    /// Readings begun.
+    begun: u64,
+    /// Readings up to this one are not believed any more.
+    forgotten: u64,
+}
+
+struct Read<T> {
+    value: Arc<T>,
+    at: Instant,
+    number: u64,
+}
+
+impl<T> Cached<T> {
+    /// Makes an empty one whose value is believed for `max_age`.
+    pub(crate) fn new(max_age: Duration) -> Self {
+        let state = State { last: None, begun: 0, forgotten: 0 };
+        Self { max_age, reading: tokio::sync::Mutex::new(()), state: Mutex::new(state) }
+    }
+
+    /// Returns the value, read by `read` when there is none to believe. With `fresh` the reading has to have begun after
+    /// the question was asked.
+    ///
+    /// # Errors
+    /// What `read` returns; the value before it stays.
+    ///
+    /// # Cancellation
+    /// Whoever waits next reads by itself.
+    pub(crate) async fn get<E>(&self, fresh: bool, read: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+        let after = if fresh { self.state.lock().begun } else { 0 };
+        if let Some(value) = self.believed(after) {
+            return Ok(value);
+        }
+        let _reading = self.reading.lock().await;
+        if let Some(value) = self.believed(after) {
+            return Ok(value);
+        }
+        let number = {
+            let mut state = self.state.lock();
+            state.begun += 1;
+            state.begun
+        };
+        // The age counts from the question, because the answer may be as old as that.
+        let at = Instant::now();
+        let value = Arc::new(read.await?);
+        self.state.lock().last = Some(Read { value: value.clone(), at, number });
+        Ok(value)
+    }
+
+    /// Drops the value, and whatever is being read now.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state.lock();
+        state.forgotten = state.begun;
+        state.last = None;
+    }
+
+    fn believed(&self, after: u64) -> Option<Arc<T>> {
+        let state = self.state.lock();
+        let last = state.last.as_ref()?;
+        let good = last.number > after.max(state.forgotten) && last.at.elapsed() < self.max_age;
+        good.then(|| last.value.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const AGE: Duration = Duration::from_secs(300);
+
+    async fn slow(count: &AtomicU32) -> Result<u32, ()> {
+        let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(number)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_ask_at_once_share_one_reading() {
+        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        let (a, b) = tokio::join!(cached.get(false, slow(&count)), cached.get(false, slow(&count)));
+        assert_eq!((*a.unwrap(), *b.unwrap()), (1, 1));
+        // Those who ask while the first reads wait for one reading that begins after they asked.
+        let fresh = || cached.get(true, slow(&count));
+        let (a, b, c) = tokio::join!(fresh(), fresh(), fresh());
+        assert_eq!((*a.unwrap(), *b.unwrap(), *c.unwrap()), (2, 3, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_is_read_again_when_it_is_old_or_forgotten() {
+        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 1);
+        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 1);
+        tokio::time::advance(AGE).await;
+        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 2);
+        cached.forget();
+        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_read_when_it_is_forgotten_is_not_kept() {
+        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        let forget = async {
+            tokio::task::yield_now().await;
+            cached.forget();
+        };
+        let (first, ()) = tokio::join!(cached.get(false, slow(&count)), forget);
+        assert_eq!(*first.unwrap(), 1);
+        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_for_a_fresh_value_is_not_answered_by_a_reading_that_began_before() {
+        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        let later = async {
+            tokio::task::yield_now().await;
+            cached.get(true, slow(&count)).await
+        };
+        let (first, second) = tokio::join!(cached.get(false, slow(&count)), later);
+        assert_eq!((*first.unwrap(), *second.unwrap()), (1, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_reading_is_no_answer_for_others() {
+        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        let failed: Result<Arc<u32>, &str> = cached.get(false, async { Err("no") }).await;
+        assert_eq!(failed, Err("no"));
+        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 1);
+    }
+}

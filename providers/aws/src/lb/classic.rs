@@ -1,0 +1,162 @@
+//! Classic load balancers that upstream made. None is created or changed here but for its members, and its deletion.
+
+use std::collections::BTreeSet;
+
+use ccm_core::provider::{CloudError, ErrorKind, Op, Progress};
+
+use super::{
+    names,
+    security::{in_use, references},
+};
+use crate::{
+    api::{
+        AwsError, Filter, InstanceId, SecurityGroupId,
+        ec2::{DeleteSecurityGroup, DescribeSecurityGroups, RevokeSecurityGroupIngress, SecurityGroup},
+        elb::{
+            ClassicLoadBalancer, DeleteClassic, DeregisterClassic, DescribeClassic, DescribeClassicTags,
+            RegisterClassic,
+        },
+    },
+    scope::Scope,
+};
+
+/// Most instances in one request.
+const MOST_INSTANCES: usize = 200;
+
+/// Classic load balancers of the cluster.
+pub struct Classic {
+    scope: Scope,
+}
+
+impl Classic {
+    /// Makes the part.
+    pub fn new(scope: Scope) -> Self {
+        Self { scope }
+    }
+
+    /// Finds the classic load balancer of a Service, by the name that upstream gives it; only one that this cluster owns.
+    ///
+    /// # Errors
+    /// AWS' own.
+    pub async fn find(&self, op: &Op, uid: &str) -> Result<Option<ClassicLoadBalancer>, CloudError> {
+        match self.look_up(op, &names::load_balancer(uid)).await? {
+            Some((found, true)) => Ok(Some(found)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Brings the members in line: adds first, so that it never serves with fewer than before or after.
+    ///
+    /// # Errors
+    /// AWS' own.
+    pub async fn members(
+        &self,
+        op: &Op,
+        balancer: &ClassicLoadBalancer,
+        wanted: &[InstanceId],
+    ) -> Result<(), CloudError> {
+        let (has, wants): (BTreeSet<_>, BTreeSet<_>) = (balancer.instances.iter().collect(), wanted.iter().collect());
+        let surplus: Vec<_> = has.difference(&wants).map(|id| (*id).clone()).collect();
+        let missing: Vec<_> = wants.difference(&has).map(|id| (*id).clone()).collect();
+        let client = &self.scope.client;
+        for instances in missing.chunks(MOST_INSTANCES) {
+            let request = RegisterClassic { name: balancer.name.clone(), instances: instances.to_vec() };
+            client.write(op, request, "nodes joined").await?;
+        }
+        for instances in surplus.chunks(MOST_INSTANCES) {
+            let request = DeregisterClassic { name: balancer.name.clone(), instances: instances.to_vec() };
+            client.write(op, request, "nodes left").await?;
+        }
+        Ok(())
+    }
+
+    /// Says what [`members`](Self::members) would add and take away.
+    pub fn differs(balancer: &ClassicLoadBalancer, wanted: &[InstanceId]) -> bool {
+        balancer.instances.iter().collect::<BTreeSet<_>>() != wanted.iter().collect()
+    }
+
+    /// Deletes the classic load balancer of a Service with the security group that upstream made for it, as far as the
+    /// cluster owns them, and the rules in the cluster's groups that refer to that one. Succeeds on nothing, and goes on
+    /// where it was interrupted, also when only the group is left. Pending while the group is in use.
+    ///
+    /// # Errors
+    /// AWS' own; never [`NotFound`](ErrorKind::NotFound).
+    pub async fn delete(&self, op: &Op, uid: &str) -> Result<Progress, CloudError> {
+        let name = names::load_balancer(uid);
+        match self.look_up(op, &name).await? {
+            Some((_, false)) => return Ok(Progress::Done),
+            Some((found, true)) => {
+                let request = DeleteClassic { name: found.name };
+                self.scope.client.write(op, request, "the Service is gone").await.map_err(present)?;
+            }
+            None => {}
+        }
+        let group = format!("k8s-elb-{name}");
+        let found = self.groups(op, Filter::new("group-name", [&*group])).await?;
+        let ours = |found: &SecurityGroup| *found.name == *group && self.scope.cluster.owns(&found.tags);
+        let protected = self.scope.settings.protected_security_group.as_ref();
+        match found.into_iter().find(|found| ours(found) && protected != Some(&found.id)) {
+            Some(group) => self.retire(op, &group.id).await,
+            None => Ok(Progress::Done),
+        }
+    }
+
+    async fn retire(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
+        let client = &self.scope.client;
+        if !self.scope.settings.disable_security_group_ingress {
+            for group in self.groups(op, Filter::new("ip-permission.group-id", [&**id])).await? {
+                let rules = references(&group, id);
+                if group.id == *id || rules.is_empty() || !self.scope.cluster.has(&group.tags) {
+                    continue;
+                }
+                let request = RevokeSecurityGroupIngress { id: group.id, rules };
+                match client.write(op, request, &format!("{id} is deleted")).await {
+                    Err(error) if error.is("InvalidPermission.NotFound") => {}
+                    answer => answer.map_err(present)?,
+                }
+            }
+        }
+        match client.write(op, DeleteSecurityGroup { id: id.clone() }, "its load balancer is deleted").await {
+            Err(error) if error.is("DependencyViolation") => Ok(in_use(op, id)),
+            Err(error) if !error.is("InvalidGroup.NotFound") => Err(present(error)),
+            _ => Ok(Progress::Done),
+        }
+    }
+
+    /// Finds one by its name, and whether the cluster owns it.
+    async fn look_up(&self, op: &Op, name: &str) -> Result<Option<(ClassicLoadBalancer, bool)>, CloudError> {
+        let client = &self.scope.client;
+        let request = DescribeClassic { names: vec![name.into()], token: None };
+        let found = match client.read_all(op, request, |r, token| r.token = Some(token)).await {
+            Err(error) if error.is("LoadBalancerNotFound") => return Ok(None),
+            answer => answer?,
+        };
+        let Some(found) = found.into_iter().find(|found| *found.name == *name) else { return Ok(None) };
+        let request = DescribeClassicTags { names: vec![name.into()] };
+        let tags = match client.read(op, request).await {
+            Err(error) if error.is("LoadBalancerNotFound") => return Ok(None),
+            answer => answer?,
+        };
+        let owned = tags.iter().any(|(of, tags)| **of == *name && self.scope.cluster.owns(tags));
+        Ok(Some((found, owned)))
+    }
+
+    async fn groups(&self, op: &Op, filter: Filter) -> Result<Vec<SecurityGroup>, CloudError> {
+        let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), filter];
+        let request = DescribeSecurityGroups { filters, ..Default::default() };
+        Ok(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?)
+    }
+}
+
+/// A part that vanished is no proof that all is gone.
+fn present(error: AwsError) -> CloudError {
+    let error = CloudError::from(error);
+    match error.kind() {
+        ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, error.to_string()),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+#[path = "classic_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! Health checks: which port answers for a target, and how often it is asked. One for all target groups of a Service.
+
+use std::num::NonZeroU16;
+
+use ccm_core::k8s::{ServicePort, TrafficPolicy};
+
+use super::{
+    annotations::{self as a, Key},
+    interpret::{Manner, Reads},
+};
+use crate::api::elb::{HealthCheck, HealthPort, HealthProtocol, TargetType};
+
+/// What holds where no annotation says otherwise.
+#[derive(Clone, Copy)]
+struct Defaults<'a> {
+    protocol: HealthProtocol,
+    port: HealthPort,
+    path: &'a str,
+    interval: u32,
+    /// `None`: by protocol.
+    timeout: Option<u32>,
+    thresholds: u32,
+    matcher: Option<&'static str>,
+    /// Annotations of protocol, port and path do not count.
+    fixed: bool,
+}
+
+/// Reads the health check.
+pub(super) fn read(reads: &mut Reads<'_>) -> HealthCheck {
+    let defaults = defaults(reads);
+    let asked = (
+        reads.annotations.get(&a::HEALTH_PROTOCOL),
+        reads.annotations.get(&a::HEALTH_PORT).and_then(|text| port(reads, &text)),
+        reads.annotations.get(&a::HEALTH_PATH),
+    );
+    let (protocol, port, path) = match asked {
+        _ if defaults.fixed => (defaults.protocol, defaults.port, defaults.path.into()),
+        (protocol, port, path) => (
+            protocol.unwrap_or(defaults.protocol),
+            port.unwrap_or(defaults.port),
+            path.unwrap_or_else(|| defaults.path.into()),
+        ),
+    };
+    let interval = bounded(reads, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
+    let by_protocol = if protocol == HealthProtocol::Http { 6 } else { 10 };
+    let timeout = bounded(reads, &a::HEALTH_TIMEOUT, 2..=120);
+    if timeout.is_some_and(|timeout| timeout > interval) {
+        let message =
+            format!("health check timeout ({}) must not exceed the interval ({interval})", timeout.unwrap_or_default());
+        reads.annotations.wrong(&a::HEALTH_TIMEOUT.row, message);
+    }
+    let matcher = reads.annotations.get(&a::SUCCESS_CODES).or(defaults.matcher.map(Into::into));
+    let http = protocol != HealthProtocol::Tcp;
+    HealthCheck {
+        protocol,
+        port,
+        path: http.then_some(path),
+        interval,
+        timeout: timeout.unwrap_or_else(|| defaults.timeout.unwrap_or(by_protocol).min(interval)),
+        healthy: bounded(reads, &a::HEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
+        unhealthy: bounded(reads, &a::UNHEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
+        matcher: matcher.filter(|_| http),
+    }
+}
+
+/// Node ports tell of the node; pods answer for themselves, whatever the policy.
+fn defaults<'a>(reads: &Reads<'a>) -> Defaults<'a> {
+    let (interval, timeout, matcher) = match reads.manner {
+        Manner::Ccm => (30, None, None),
+        Manner::Lbc => (10, Some(10), Some("200-399")),
+    };
+    let cluster = Defaults {
+        protocol: HealthProtocol::Tcp,
+        port: HealthPort::Traffic,
+        path: "/",
+        interval,
+        timeout,
+        thresholds: 3,
+        matcher,
+        fixed: false,
+    };
+    if reads.target_type == TargetType::Ip {
+        return cluster;
+    }
+    let http = |port| Defaults { protocol: HealthProtocol::Http, port: HealthPort::Number(port), ..cluster };
+    match (reads.service.external_traffic_policy, reads.service.health_check_node_port) {
+        (TrafficPolicy::Local, Some(port)) => {
+            let of_kube_proxy = http(port);
+            Defaults { path: "/healthz", interval: 10, timeout: Some(6), thresholds: 2, ..of_kube_proxy }
+        }
+        (TrafficPolicy::Local, None) => Defaults { interval: 10, thresholds: 2, ..cluster },
+        (TrafficPolicy::Cluster, _) => match &reads.settings.shared_health_probe {
+            Some(probe) => Defaults { path: &probe.path, fixed: true, ..http(probe.port) },
+            None => cluster,
+        },
+    }
+}
+
+/// Reads a number that AWS bounds.
+fn bounded(reads: &mut Reads<'_>, key: &Key<u32>, bounds: std::ops::RangeInclusive<u32>) -> Option<u32> {
+    let found = reads.annotations.get(key)?;
+    if bounds.contains(&found) {
+        return Some(found);
+    }
+    let message = format!("{found} is not between {} and {}", bounds.start(), bounds.end());
+    reads.annotations.wrong(&key.row, message);
+    None
+}
+
+/// Reads the port: of the traffic, a number, or what the Service port of that name leads to.
+fn port(reads: &mut Reads<'_>, text: &str) -> Option<HealthPort> {
+    if text == "traffic-port" {
+        return Some(HealthPort::Traffic);
+    }
+    if let Ok(number) = text.parse::<NonZeroU16>() {
+        return Some(HealthPort::Number(number));
+    }
+    let found =
+        if is_port_name(text) { named(reads, text) } else { Err(format!("Invalid health check port '{text}'")) };
+    match found {
+        Ok(port) => Some(HealthPort::Number(port)),
+        Err(message) => {
+            reads.annotations.wrong(&a::HEALTH_PORT.row, message);
+            None
+        }
+    }
+}
+
+fn named(reads: &Reads<'_>, name: &str) -> Result<NonZeroU16, String> {
+    let Some(port) = reads.service.ports.iter().find(|port| *port.name == *name) else {
+        let service = reads.service.key();
+        return Err(format!("failed to resolve healthCheckPort: unable to find port {name} on service {service}"));
+    };
+    match reads.target_type {
+        TargetType::Instance => port.node_port.ok_or_else(|| super::listeners::NO_NODE_PORT.to_owned()),
+        TargetType::Ip => match target_port(port) {
+            Some(number) => Ok(number),
+            None => {
+                Err("cannot use named healthCheckPort for IP TargetType when service's targetPort is a named port"
+                    .into())
+            }
+        },
+    }
+}
+
+/// Returns the port of the pods; `None` when it has a name, which may stand for a different number on each pod.
+pub(super) fn target_port(port: &ServicePort) -> Option<NonZeroU16> {
+    match &*port.target_port {
+        "" | "0" => Some(port.port),
+        text => text.parse().ok(),
+    }
+}
+
+/// Tells whether a text may be the name of a port, rather than a number that went wrong.
+fn is_port_name(text: &str) -> bool {
+    text.chars().any(|c| c.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}

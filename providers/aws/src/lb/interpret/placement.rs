@@ -1,0 +1,147 @@
+//! Where a load balancer is and who reaches it: name, scheme, subnets, addresses.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::{Manner, Reads};
+use crate::{
+    api::{
+        AllocationId,
+        elb::{IpAddressType, Scheme},
+    },
+    lb::{
+        annotations as a,
+        model::{SubnetChoice, SubnetName},
+        names,
+    },
+};
+
+/// What was read.
+pub(in crate::lb) struct Placement {
+    pub(super) custom_name: Option<Box<str>>,
+    pub(super) scheme: Scheme,
+    pub(in crate::lb) ip_address_type: IpAddressType,
+    pub(super) subnets: SubnetChoice,
+    pub(super) allocations: Vec<AllocationId>,
+    pub(super) private_ipv4: Vec<Ipv4Addr>,
+    pub(super) ipv6: Vec<Ipv6Addr>,
+    pub(in crate::lb) ipv6_source_nat: Option<bool>,
+}
+
+impl Placement {
+    /// Returns the name of a new load balancer.
+    pub(super) fn name(&self, reads: &Reads<'_>) -> Box<str> {
+        match (&self.custom_name, reads.manner) {
+            (Some(name), _) => name.clone(),
+            (None, Manner::Ccm) => names::load_balancer(&reads.owner.uid),
+            (None, Manner::Lbc) => names::claimed_load_balancer(reads.cluster, &reads.owner, self.scheme),
+        }
+    }
+}
+
+pub(super) fn read(reads: &mut Reads<'_>) -> Placement {
+    let ip_address_type = reads.annotations.get(&a::IP_ADDRESS_TYPE).unwrap_or(IpAddressType::Ipv4);
+    let scheme = scheme(reads);
+    let subnets = subnets(reads);
+    Placement {
+        custom_name: custom_name(reads),
+        scheme,
+        ip_address_type,
+        allocations: allocations(reads, scheme, &subnets),
+        private_ipv4: private_ipv4(reads, scheme, &subnets),
+        ipv6: ipv6(reads, ip_address_type, &subnets),
+        ipv6_source_nat: source_nat(reads, ip_address_type),
+        subnets,
+    }
+}
+
+fn custom_name(reads: &mut Reads<'_>) -> Option<Box<str>> {
+    let name = reads.annotations.get(&a::NAME)?;
+    let inner = !name.starts_with('-') && !name.ends_with('-') && !name.starts_with("internal-");
+    if name.chars().count() > names::LONGEST {
+        reads.annotations.wrong(&a::NAME.row, "load balancer name cannot be longer than 32 characters");
+    } else if !inner || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        let message =
+            "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-";
+        reads.annotations.wrong(&a::NAME.row, message);
+    }
+    Some(name)
+}
+
+fn scheme(reads: &mut Reads<'_>) -> Scheme {
+    let internal = reads.annotations.get(&a::INTERNAL).unwrap_or(reads.manner == Manner::Lbc);
+    let fallback = if internal { Scheme::Internal } else { Scheme::InternetFacing };
+    reads.annotations.get(&a::SCHEME).unwrap_or(fallback)
+}
+
+fn subnets(reads: &mut Reads<'_>) -> SubnetChoice {
+    let Some(named) = reads.annotations.get(&a::SUBNETS) else { return SubnetChoice::Discover };
+    if named.is_empty() {
+        reads.annotations.wrong(&a::SUBNETS.row, "unable to resolve empty subnet slice");
+    }
+    let one = |name: Box<str>| {
+        if name.starts_with("subnet-") { SubnetName::Id((&*name).into()) } else { SubnetName::Name(name) }
+    };
+    SubnetChoice::Named(named.into_iter().map(one).collect())
+}
+
+/// Returns the numbers to complain about when there are not as many addresses as named subnets. Subnets that are still to
+/// be found are counted later.
+fn mismatch<T>(found: &[T], subnets: &SubnetChoice) -> Option<(usize, usize)> {
+    match subnets {
+        SubnetChoice::Named(named) if !found.is_empty() && found.len() != named.len() => {
+            Some((found.len(), named.len()))
+        }
+        _ => None,
+    }
+}
+
+fn allocations(reads: &mut Reads<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<AllocationId> {
+    let (key, found) = (&a::ALLOCATIONS, reads.annotations.get(&a::ALLOCATIONS).unwrap_or_default());
+    if !found.is_empty() && scheme == Scheme::Internal {
+        let message = "EIP allocations can only be set for internet facing load balancers";
+        reads.annotations.wrong(&key.row, message);
+    }
+    if let Some((n, m)) = mismatch(&found, subnets) {
+        let message = format!("count of EIP allocations ({n}) and subnets ({m}) must match");
+        reads.annotations.wrong(&key.row, message);
+    }
+    found
+}
+
+fn private_ipv4(reads: &mut Reads<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<Ipv4Addr> {
+    let (key, mut found) = (&a::PRIVATE_IPV4, reads.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default());
+    if !found.is_empty() && scheme == Scheme::InternetFacing {
+        let message = "private IPv4 addresses can only be set for internal load balancers";
+        reads.annotations.wrong(&key.row, message);
+    }
+    if let Some((n, m)) = mismatch(&found, subnets) {
+        let message = format!("count of private IPv4 addresses ({n}) and subnets ({m}) must match");
+        reads.annotations.wrong(&key.row, message);
+    }
+    found.sort_unstable();
+    found
+}
+
+fn ipv6(reads: &mut Reads<'_>, ip_address_type: IpAddressType, subnets: &SubnetChoice) -> Vec<Ipv6Addr> {
+    let (key, mut found) = (&a::IPV6, reads.annotations.get(&a::IPV6).unwrap_or_default());
+    if !found.is_empty() && ip_address_type != IpAddressType::Dualstack {
+        let message = "IPv6 addresses can only be set for dualstack load balancers";
+        reads.annotations.wrong(&key.row, message);
+    }
+    if let Some((n, m)) = mismatch(&found, subnets) {
+        let message = format!("count of IPv6 addresses ({n}) and subnets ({m}) must match");
+        reads.annotations.wrong(&key.row, message);
+    }
+    found.sort_unstable();
+    found
+}
+
+fn source_nat(reads: &mut Reads<'_>, ip_address_type: IpAddressType) -> Option<bool> {
+    let found = reads.annotations.get(&a::SOURCE_NAT);
+    if found.is_some() && ip_address_type != IpAddressType::Dualstack {
+        let message = "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using \
+                       Dualstack IP address type.";
+        reads.annotations.wrong(&a::SOURCE_NAT.row, message);
+    }
+    found
+}

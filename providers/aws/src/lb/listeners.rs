@@ -1,0 +1,244 @@
+//! Listeners and their target groups: one for each port, but one for TCP and UDP on the same port.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU16,
+};
+
+use ccm_core::k8s::{IpFamily, Protocol, ServicePort};
+
+use super::{
+    annotations as a,
+    health::target_port,
+    interpret::{Placement, Reads, TargetAttributes, listener_attributes},
+    model::{Tls, WantedListener, WantedTargetGroup},
+    names::{self, TargetGroupName},
+};
+use crate::api::elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, TargetType};
+
+/// What instances as targets need.
+pub(super) const NO_NODE_PORT: &str = "unable to support instance target type with an unallocated NodePort";
+/// Most listeners that AWS allows; cannot be raised.
+const MOST: usize = 50;
+
+/// A listener's ports: one, or two of TCP and UDP.
+struct Front<'a> {
+    protocol: ElbProtocol,
+    /// The one whose name and target count: TCP of two.
+    port: &'a ServicePort,
+    other: Option<&'a ServicePort>,
+}
+
+/// What TLS takes, from annotations.
+struct TlsChoice {
+    tls: Option<Tls>,
+    /// Numbers and names of ports; `None` for all.
+    ports: Option<BTreeSet<Box<str>>>,
+    /// Protocol towards targets.
+    backend: ElbProtocol,
+}
+
+/// Reads the listeners, sorted by port and protocol; empty only together with a mistake.
+pub(super) fn read(reads: &mut Reads<'_>, placement: &Placement, check: &HealthCheck) -> Vec<WantedListener> {
+    let tls = tls(reads);
+    let mut attributes = listener_attributes(reads);
+    let targets = TargetAttributes::read(reads);
+    let mut fronts = fronts(reads, &tls);
+    fronts.sort_by_key(|front| (front.port.port, front.protocol));
+    if fronts.is_empty() && reads.service.ports.is_empty() {
+        reads.annotations.mistake("spec.ports", "requested load balancer with no ports");
+    }
+    if fronts.len() > MOST {
+        let message = format!("{} listeners are wanted, AWS allows {MOST} per load balancer", fronts.len());
+        reads.annotations.mistake("spec.ports", message);
+    }
+    let family = family(reads, placement, &fronts);
+    let mut taken = BTreeSet::new();
+    let mut found = Vec::new();
+    for front in &fronts {
+        let back = if front.protocol == ElbProtocol::Tls { tls.backend } else { front.protocol };
+        let Some(port) = back_port(reads, front) else { continue };
+        let (target_attributes, preserves_client_ip) = targets.of(reads, front.port, front.protocol, back);
+        found.push(WantedListener {
+            port: front.port.port,
+            protocol: front.protocol,
+            tls: tls.tls.clone().filter(|_| front.protocol == ElbProtocol::Tls),
+            attributes: take(&mut attributes, front),
+            target_group: WantedTargetGroup {
+                name: name(reads, front, back, port, check, &mut taken),
+                protocol: back,
+                port,
+                target_type: reads.target_type,
+                family,
+                health_check: check.clone(),
+                attributes: target_attributes,
+                preserves_client_ip,
+                service_port: (front.port.name.clone(), front.port.protocol),
+            },
+        });
+    }
+    for (end, _) in attributes {
+        let note = format!("{}{end} has no effect: there is no such listener", a::LISTENER_ATTRIBUTES.row.key());
+        reads.warn("UnusedAnnotation", note);
+    }
+    found
+}
+
+/// Takes a listener's attributes out.
+fn take(attributes: &mut Vec<(Box<str>, Attributes)>, front: &Front<'_>) -> Attributes {
+    let end = format!("{}-{}", front.protocol, front.port.port);
+    let place = attributes.iter().position(|(name, _)| name.eq_ignore_ascii_case(&end));
+    place.map(|place| attributes.swap_remove(place).1).unwrap_or_default()
+}
+
+/// Reads the TLS settings, and warns of `ssl-ports` that are no ports.
+fn tls(reads: &mut Reads<'_>) -> TlsChoice {
+    let certificates = reads.annotations.get(&a::CERTIFICATES).unwrap_or_default();
+    let ports = reads.annotations.get(&a::TLS_PORTS).unwrap_or_default();
+    let ssl = reads.annotations.get(&a::BACKEND_PROTOCOL).is_some_and(|backend| &*backend == "ssl");
+    let (policy, alpn) = (reads.annotations.get(&a::TLS_POLICY), reads.annotations.get(&a::ALPN_POLICY));
+    let all = ports.is_empty() || ports.iter().any(|port| &**port == "*");
+    let ports: BTreeSet<Box<str>> = ports.into_iter().filter(|port| &**port != "*").collect();
+    let tcp = |service: &ServicePort| service.protocol == Protocol::Tcp;
+    let used = |entry: &str| reads.service.ports.iter().filter(|port| tcp(port)).any(|port| is_named(port, entry));
+    let unused: Vec<&str> = ports.iter().map(|entry| &**entry).filter(|entry| !used(entry)).collect();
+    if !certificates.is_empty() && !unused.is_empty() {
+        let note = format!("Unused port in ssl-ports annotation [{}]", unused.join(" "));
+        reads.warn("UnusedAnnotation", note);
+    }
+    TlsChoice {
+        tls: certificates_in_order(certificates).map(|certificates| Tls { certificates, policy, alpn }),
+        ports: (!all).then_some(ports),
+        backend: if ssl { ElbProtocol::Tls } else { ElbProtocol::Tcp },
+    }
+}
+
+/// The first one is the default, the order of the others does not matter.
+fn certificates_in_order(found: Vec<Box<str>>) -> Option<Vec<Box<str>>> {
+    let mut rest = found.into_iter();
+    let first = rest.next()?;
+    let others: BTreeSet<Box<str>> = rest.filter(|certificate| *certificate != first).collect();
+    Some(std::iter::once(first).chain(others).collect())
+}
+
+fn is_named(port: &ServicePort, entry: &str) -> bool {
+    entry.parse() == Ok(port.port.get()) || (!port.name.is_empty() && *port.name == *entry)
+}
+
+/// Puts ports together that share a listener.
+fn fronts<'a>(reads: &mut Reads<'a>, tls: &TlsChoice) -> Vec<Front<'a>> {
+    let merge = reads.annotations.get(&a::TCP_UDP).unwrap_or(true);
+    let mut plain: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for port in &*reads.service.ports {
+        let named = tls.ports.as_ref().is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
+        match port.protocol {
+            Protocol::Sctp => {
+                reads.annotations.mistake("spec.ports", "Protocol SCTP not supported by LoadBalancer");
+            }
+            Protocol::Tcp if named && tls.tls.is_some() => {
+                found.push(Front { protocol: ElbProtocol::Tls, port, other: None });
+            }
+            Protocol::Tcp | Protocol::Udp => plain.entry(port.port).or_default().push(port),
+        }
+    }
+    for (number, ports) in plain {
+        match *ports {
+            [port] => found.push(Front { protocol: wire(port.protocol), port, other: None }),
+            [one, two] if one.protocol == two.protocol => {
+                let message = format!("protocols can't match for merging: {}", wire(one.protocol));
+                reads.annotations.mistake("spec.ports", message);
+            }
+            [one, two] if merge => {
+                let (port, udp) = if one.protocol == Protocol::Tcp { (one, two) } else { (two, one) };
+                found.push(Front { protocol: ElbProtocol::TcpUdp, port, other: Some(udp) });
+            }
+            [_, _] => {
+                let message = format!("TCP and UDP on port {number} take one listener for both, which this turns off");
+                reads.annotations.wrong(&a::TCP_UDP.row, message);
+            }
+            _ => {
+                let list: Vec<_> = ports.iter().map(|port| format!("{}/{}", port.port, wire(port.protocol))).collect();
+                let message = format!("can only merge two ports, not {} ({})", ports.len(), list.join(", "));
+                reads.annotations.mistake("spec.ports", message);
+            }
+        }
+    }
+    found
+}
+
+fn wire(protocol: Protocol) -> ElbProtocol {
+    if protocol == Protocol::Udp { ElbProtocol::Udp } else { ElbProtocol::Tcp }
+}
+
+/// Returns the port of the target group: the node port, or the target port, where 1 stands for a named one.
+fn back_port(reads: &mut Reads<'_>, front: &Front<'_>) -> Option<NonZeroU16> {
+    let of = |port: &ServicePort| match reads.target_type {
+        TargetType::Instance => port.node_port,
+        TargetType::Ip => Some(target_port(port).unwrap_or(NonZeroU16::MIN)),
+    };
+    let (first, second) = (of(front.port), front.other.map_or(of(front.port), of));
+    let (Some(first), Some(second)) = (first, second) else {
+        reads.annotations.mistake("spec.ports", NO_NODE_PORT);
+        return None;
+    };
+    let same_name = reads.target_type == TargetType::Instance
+        || front.other.is_none_or(|o| o.target_port == front.port.target_port);
+    if first != second || !same_name {
+        let what = if reads.target_type == TargetType::Instance { "node port" } else { "target port" };
+        let written = |port: &ServicePort, number: NonZeroU16| match reads.target_type {
+            TargetType::Instance => number.to_string(),
+            TargetType::Ip => port.target_port.to_string(),
+        };
+        let message = format!(
+            "TCP and UDP on port {} need the same {what}, but have {} and {}",
+            front.port.port,
+            written(front.port, first),
+            front.other.map_or_else(String::new, |other| written(other, second))
+        );
+        reads.annotations.mistake("spec.ports", message);
+        return None;
+    }
+    Some(first)
+}
+
+/// Returns the family of the targets: the Service's first one.
+fn family(reads: &mut Reads<'_>, placement: &Placement, fronts: &[Front<'_>]) -> IpFamily {
+    let family = reads.service.ip_families.first().copied().unwrap_or(IpFamily::V4);
+    let dual = placement.ip_address_type == IpAddressType::Dualstack;
+    if family == IpFamily::V6 && !dual {
+        reads.annotations.mistake("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
+    }
+    let udp = |front: &Front<'_>| matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
+    if dual && placement.ipv6_source_nat != Some(true) && fronts.iter().any(udp) {
+        let message = "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
+        reads.annotations.wrong(&a::SOURCE_NAT.row, message);
+    }
+    family
+}
+
+/// Names a target group. Upstream's inputs are joined without separators, so that two ports of one Service might share a
+/// name; the second one then gets another.
+fn name(
+    reads: &Reads<'_>,
+    front: &Front<'_>,
+    protocol: ElbProtocol,
+    target_port: NonZeroU16,
+    check: &HealthCheck,
+    taken: &mut BTreeSet<Box<str>>,
+) -> Box<str> {
+    let mut of = TargetGroupName {
+        port: front.port.port.get(),
+        target_port: target_port.get(),
+        protocol,
+        target_type: reads.target_type,
+        health: Some((check.protocol, check.interval)),
+    };
+    loop {
+        let name = names::target_group(reads.cluster, &reads.owner, &of);
+        if taken.insert(name.clone()) {
+            return name;
+        }
+        of.health = of.health.map(|(protocol, interval)| (protocol, interval + 1000));
+    }
+}

@@ -1,0 +1,74 @@
+//! What this process knows of each Service's objects: what it read, and what it changed since.
+//!
+//! Nobody else changes them in the ordinary run of things; what somebody changes by hand is found by the comparison that
+//! the framework asks for now and then. After an error nothing is known any more.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    model::{Targets, Wanted},
+    seen::Observed,
+};
+use crate::api::{InstanceId, SecurityGroupId};
+
+/// What is known of one Service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// What there is; `None` when that has to be read.
+    pub(super) observed: Option<Observed>,
+    /// When that was last read from AWS.
+    pub(super) read_at: Option<Instant>,
+    /// What it was completely brought to, with these targets.
+    pub(super) applied: Option<(Arc<Wanted>, Targets)>,
+    /// Security groups of the instances whose rules were looked after.
+    pub(super) node_groups: BTreeSet<SecurityGroupId>,
+    /// Instances that were targets then.
+    pub(super) instances: BTreeSet<InstanceId>,
+    /// When something was last changed: what was read in common before does not count.
+    pub(super) changed: Option<Instant>,
+    /// Whether balancer and target groups were deleted, so that the rest of a deletion need not look for them again.
+    pub(super) deleted: bool,
+    /// Names of deleted balancers, which are in descriptions of rules.
+    pub(super) names: BTreeSet<Box<str>>,
+}
+
+impl Known {
+    /// Forgets what there is.
+    pub(super) fn doubt(&mut self) {
+        (self.observed, self.read_at, self.applied) = (None, None, None);
+    }
+}
+
+/// What is known of all Services, by UID. A Service is owned by one worker at a time.
+#[derive(Debug, Default)]
+pub(super) struct Memory(Mutex<HashMap<Box<str>, Known>>);
+
+impl Memory {
+    /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known, and a shared look that was
+    /// made before now does not count: whoever took it may be dropped amid a change.
+    pub(super) fn take(&self, uid: &str) -> Known {
+        let doubt = Known { changed: Some(Instant::now()), ..Known::default() };
+        self.0.lock().insert(uid.into(), doubt).unwrap_or_default()
+    }
+
+    /// Tells whether a Service's network load balancer is known to have this DNS name.
+    pub(super) fn knows(&self, uid: &str, dns_name: &str) -> bool {
+        let known = self.0.lock();
+        let balancer = known.get(uid).and_then(|known| known.observed.as_ref()?.balancer.as_ref());
+        balancer.is_some_and(|seen| *seen.balancer.dns_name == *dns_name)
+    }
+
+    pub(super) fn put(&self, uid: &str, known: Known) {
+        self.0.lock().insert(uid.into(), known);
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}

@@ -1,0 +1,97 @@
+//! Names of what is made for a Service: those that upstream gives, so that what it made is found again.
+//!
+//! A name has to tell Services, clusters and settings apart within 32 characters, hence the hashes. Inputs are joined
+//! without separators, as upstream does.
+
+use std::fmt::Write as _;
+
+use sha1::{Digest as _, Sha1};
+use sha2::Sha256;
+
+use super::model::OwnerName;
+use crate::{
+    api::elb::{ElbProtocol, HealthProtocol, Scheme, TargetType},
+    cluster::Cluster,
+};
+
+/// Most characters of a name of a load balancer or target group.
+pub const LONGEST: usize = 32;
+
+/// Returns the name of a Service's load balancer: `a` and the UID without dashes, at most 32 characters. The UID does not
+/// fit in whole.
+pub fn load_balancer(uid: &str) -> Box<str> {
+    let name: String = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(LONGEST).collect();
+    name.into()
+}
+
+/// Returns the name that the AWS load balancer controller gives, for a Service that is claimed from it.
+pub fn claimed_load_balancer(cluster: &Cluster, owner: &OwnerName, scheme: Scheme) -> Box<str> {
+    readable(owner, &sha256(&[cluster.id(), &owner.uid, scheme.as_str()]))
+}
+
+/// What tells a Service's target groups apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetGroupName {
+    /// Port of the Service.
+    pub port: u16,
+    /// Node port, or for address targets the port of the target group.
+    pub target_port: u16,
+    /// Protocol of the target group.
+    pub protocol: ElbProtocol,
+    /// What its targets are.
+    pub target_type: TargetType,
+    /// Protocol and interval of the health check that it has when it is made.
+    pub health: Option<(HealthProtocol, u32)>,
+}
+
+/// Returns the name that a new target group gets.
+pub fn target_group(cluster: &Cluster, owner: &OwnerName, of: &TargetGroupName) -> Box<str> {
+    let mut hash = Sha1::new();
+    hash.update(cluster.id());
+    hash.update(&*owner.namespace);
+    hash.update(&*owner.name);
+    hash.update(of.port.to_string());
+    hash.update(of.target_port.to_string());
+    hash.update(of.protocol.as_str());
+    hash.update(of.target_type.as_str());
+    let (protocol, interval) = of.health.map_or(("", 0), |(protocol, interval)| (protocol.as_str(), interval));
+    hash.update(protocol);
+    hash.update(interval.to_string());
+    readable(owner, &hex(&hash.finalize()))
+}
+
+/// Returns the name of a Service's managed security group; the cluster's name is that of `--cluster-name`, as with upstream.
+pub fn security_group(cluster_name: &str, owner: &OwnerName) -> Box<str> {
+    readable(owner, &sha256(&[cluster_name, &owner.name, &owner.namespace, &owner.uid]))
+}
+
+/// Returns the name of the security group that all load balancers share.
+pub fn shared_security_group(cluster_name: &str) -> Box<str> {
+    let sanitized: String = cluster_name.chars().filter(char::is_ascii_alphanumeric).take(232).collect();
+    format!("k8s-traffic-{sanitized}-{}", &sha256(&[cluster_name])[..10]).into()
+}
+
+/// Returns `k8s-<namespace>-<name>-<hash>`, each part cut.
+fn readable(owner: &OwnerName, hash: &str) -> Box<str> {
+    let part = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
+    format!("k8s-{}-{}-{}", part(&owner.namespace), part(&owner.name), &hash[..10]).into()
+}
+
+fn sha256(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    hex(&hash.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

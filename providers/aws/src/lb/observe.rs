@@ -1,0 +1,336 @@
+//! Reads what there is of a Service: as much as is needed, and no more.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op};
+use tokio::time::Instant;
+
+use super::{
+    model::{OwnerName, Wanted},
+    ownership::{belongs, group_prefix},
+    seen::{Members, Observed, SeenBalancer, SeenGroup, SeenListener},
+    sweep::{self, Sweeps, is_absent},
+};
+use crate::{
+    api::{
+        AwsError, LoadBalancerArn, Tags, TargetGroupArn,
+        elb::{
+            DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners,
+            DescribeLoadBalancerAttributes, DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups,
+            DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup, TargetHealth,
+        },
+    },
+    scope::Scope,
+};
+
+/// How old a sweep may be that tells of Services that this process has not touched. A restart with hundreds of Services
+/// takes minutes, because requests have a budget.
+const SWEEP_AGE: Duration = Duration::from_secs(300);
+
+/// How old a sweep may be that tells whether a balancer is there under another name.
+const RECENT: Duration = Duration::from_secs(30);
+
+/// Reads what there is.
+pub(super) struct Observer {
+    pub(super) scope: Scope,
+    pub(super) sweeps: Sweeps,
+}
+
+/// What is read for whom.
+pub(super) struct Question<'a> {
+    pub(super) owner: &'a OwnerName,
+    /// Names under which its balancer may be found, likeliest first.
+    pub(super) names: &'a [Box<str>],
+    /// DNS name in the status of the Service.
+    pub(super) hostname: Option<&'a str>,
+    /// Whether there may be anything at all: the finalizer precedes the first request.
+    pub(super) may_exist: bool,
+    /// When this process last changed something of it.
+    pub(super) changed: Option<Instant>,
+}
+
+impl Observer {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { sweeps: Sweeps::new(scope.clone()), scope }
+    }
+
+    /// Reads what a first look needs from the shared sweep: listeners and targets are the Service's own requests. What the
+    /// sweep does not show may be there all the same, and is looked for.
+    pub(super) async fn first_look(&self, op: &Op, question: &Question<'_>) -> Result<Observed, CloudError> {
+        let oldest = question.changed.map_or(ago(SWEEP_AGE), |changed| changed.max(ago(SWEEP_AGE)));
+        let sweep = self.sweeps.since(op, oldest).await?;
+        let ours = |arn: &str| sweep.tags.get(arn).is_some_and(|tags| self.is_ours(question, tags));
+        let mut balancers = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
+        let Some(balancer) = balancers.next() else { return self.read(op, question, true).await };
+        let tags = sweep.tags.get(balancer.arn.as_str()).cloned();
+        let groups = sweep.groups.iter().filter(|group| ours(&group.arn));
+        let groups = groups.map(|group| (group.clone(), sweep.tags.get(group.arn.as_str()).cloned())).collect();
+        let groups = self.groups(op, Some(&balancer.arn), groups, question).await?;
+        let listeners = self.listeners(op, &balancer.arn).await?;
+        let balancer = SeenBalancer { tags, listeners, ..SeenBalancer::bare(balancer.clone()) };
+        Ok(Observed { balancer: Some(balancer), groups, ..Observed::default() })
+    }
+
+    /// Reads what there is now; with `all`, also attributes, certificates and tags of listeners.
+    pub(super) async fn read(&self, op: &Op, question: &Question<'_>, all: bool) -> Result<Observed, CloudError> {
+        let found = self.find(op, question).await?;
+        let arn = found.as_ref().map(|balancer| balancer.arn.clone());
+        // What nobody ever touched has no groups.
+        let listed =
+            if found.is_some() || question.may_exist { sweep::groups(&self.scope, op).await? } else { Vec::new() };
+        let prefix = group_prefix(question.owner);
+        let attached = |group: &TargetGroup| arn.as_ref().is_some_and(|arn| group.load_balancers.contains(arn));
+        let listed: Vec<_> =
+            listed.into_iter().filter(|group| attached(group) || group.name.starts_with(&prefix)).collect();
+        let listeners = match &arn {
+            Some(arn) => self.listeners(op, arn).await?,
+            None => Vec::new(),
+        };
+        let arns = arn.iter().map(LoadBalancerArn::as_str).chain(listed.iter().map(|group| group.arn.as_str()));
+        let of_listeners = listeners.iter().filter(|_| all).map(|seen| seen.listener.arn.as_str());
+        let mut tags = sweep::tags(&self.scope, op, arns.chain(of_listeners).map(Into::into).collect()).await?;
+        let groups = listed.into_iter().map(|group| {
+            let tags = tags.remove(group.arn.as_str());
+            (group, tags)
+        });
+        let groups = self.groups(op, arn.as_ref(), groups.collect(), question).await?;
+        let balancer = match found {
+            None => None,
+            Some(balancer) => {
+                let of_balancer = tags.remove(balancer.arn.as_str()).unwrap_or_default();
+                self.check(question.owner, &balancer, &of_balancer)?;
+                Some(SeenBalancer { tags: Some(of_balancer), listeners, ..SeenBalancer::bare(balancer) })
+            }
+        };
+        let mut observed = Observed { balancer, groups, ..Observed::default() };
+        for seen in observed.balancer.iter_mut().flat_map(|balancer| &mut balancer.listeners) {
+            seen.tags = tags.remove(seen.listener.arn.as_str());
+        }
+        if all {
+            self.complete(op, &mut observed).await?;
+        }
+        Ok(observed)
+    }
+
+    /// Finds the balancer: by name, or, when the Service says that it has one, among all by its tags.
+    async fn find(&self, op: &Op, question: &Question<'_>) -> Result<Option<LoadBalancer>, CloudError> {
+        for name in question.names {
+            if let Some(balancer) = self.named(op, name).await? {
+                return Ok(Some(balancer));
+            }
+        }
+        if question.hostname.is_none() && !question.may_exist {
+            return Ok(None);
+        }
+        // It may have another name than it would get today.
+        let oldest = question.changed.unwrap_or_else(|| ago(RECENT));
+        let sweep = self.sweeps.since(op, oldest).await?;
+        let ours = |balancer: &&LoadBalancer| {
+            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags))
+        };
+        Ok(sweep.balancers.iter().find(ours).cloned())
+    }
+
+    /// Finds a balancer by name. AWS calls a name that is nobody's an error.
+    pub(super) async fn named(&self, op: &Op, name: &str) -> Result<Option<LoadBalancer>, AwsError> {
+        let request = DescribeLoadBalancers { names: vec![name.into()], ..DescribeLoadBalancers::default() };
+        match self.scope.client.read(op, request).await {
+            Ok(page) => Ok(page.items.into_iter().find(|balancer| &*balancer.name == name)),
+            Err(error) if error.is("LoadBalancerNotFound") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds a target group by name, with tags and targets; an error when it is somebody else's.
+    pub(super) async fn group_named(
+        &self,
+        op: &Op,
+        owner: &OwnerName,
+        name: &str,
+    ) -> Result<Option<SeenGroup>, CloudError> {
+        let request = DescribeTargetGroups { names: vec![name.into()], ..DescribeTargetGroups::default() };
+        let group = match self.scope.client.read(op, request).await {
+            Ok(page) => page.items.into_iter().find(|group| &*group.name == name),
+            Err(error) if is_absent(&error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(group) = group else { return Ok(None) };
+        let tags = sweep::tags(&self.scope, op, vec![group.arn.as_str().into()]).await?;
+        let tags = tags.into_values().next().unwrap_or_default();
+        belongs(&self.scope.cluster, owner, &tags).map_err(|why| foreign("target group", name, &why))?;
+        let targets = self.targets(op, &group.arn).await?;
+        let attributes = self.group_attributes(op, &group.arn).await?;
+        Ok(Some(SeenGroup { group, tags: Some(tags), attributes, targets }))
+    }
+
+    /// Reads what is missing in a picture: attributes, certificates, tags and targets.
+    pub(super) async fn complete(&self, op: &Op, observed: &mut Observed) -> Result<(), CloudError> {
+        let client = &self.scope.client;
+        if let Some(balancer) = &mut observed.balancer {
+            if balancer.attributes.is_none() {
+                let request = DescribeLoadBalancerAttributes { arn: balancer.balancer.arn.clone() };
+                balancer.attributes = optional(op, client.read(op, request).await)?;
+            }
+            for seen in &mut balancer.listeners {
+                self.complete_listener(op, seen).await?;
+            }
+        }
+        for seen in &mut observed.groups {
+            if seen.attributes.is_none() {
+                seen.attributes = self.group_attributes(op, &seen.group.arn).await?;
+            }
+            if seen.targets.is_none() {
+                seen.targets = self.targets(op, &seen.group.arn).await?;
+            }
+        }
+        self.complete_tags(op, observed).await
+    }
+
+    async fn complete_listener(&self, op: &Op, seen: &mut SeenListener) -> Result<(), CloudError> {
+        let (client, arn) = (&self.scope.client, &seen.listener.arn);
+        if seen.attributes.is_none() {
+            let request = DescribeListenerAttributes { arn: arn.clone() };
+            seen.attributes = optional(op, client.read(op, request).await)?;
+        }
+        if seen.certificates.is_none() {
+            let is_tls = seen.listener.protocol == Some(ElbProtocol::Tls);
+            seen.certificates = match is_tls {
+                false => Some(BTreeSet::new()),
+                true => {
+                    let request = DescribeListenerCertificates { arn: arn.clone() };
+                    let found = optional(op, client.read(op, request).await)?;
+                    found.map(|page| page.items.into_iter().filter(|c| !c.default).map(|c| c.arn).collect())
+                }
+            };
+        }
+        Ok(())
+    }
+
+    async fn complete_tags(&self, op: &Op, observed: &mut Observed) -> Result<(), CloudError> {
+        let Some(balancer) = &mut observed.balancer else { return Ok(()) };
+        let unread = balancer.listeners.iter_mut().filter(|seen| seen.tags.is_none());
+        let mut unread: HashMap<Box<str>, &mut SeenListener> =
+            unread.map(|seen| (seen.listener.arn.as_str().into(), seen)).collect();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let read = sweep::tags(&self.scope, op, unread.keys().cloned().collect()).await;
+        for (arn, tags) in optional(op, read)?.unwrap_or_default() {
+            if let Some(seen) = unread.get_mut(&arn) {
+                seen.tags = Some(tags);
+            }
+        }
+        Ok(())
+    }
+
+    async fn group_attributes(
+        &self,
+        op: &Op,
+        arn: &TargetGroupArn,
+    ) -> Result<Option<crate::api::elb::Attributes>, CloudError> {
+        optional(op, self.scope.client.read(op, DescribeTargetGroupAttributes { arn: arn.clone() }).await)
+    }
+
+    /// Reads the listeners of a balancer.
+    pub(super) async fn listeners(&self, op: &Op, arn: &LoadBalancerArn) -> Result<Vec<SeenListener>, AwsError> {
+        let request = DescribeListeners { load_balancer: arn.clone(), token: None };
+        let listeners = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+        Ok(listeners.into_iter().map(SeenListener::bare).collect())
+    }
+
+    /// Keeps the groups that are the Service's, with their targets. A group on its balancer needs no tag of the Service.
+    async fn groups(
+        &self,
+        op: &Op,
+        balancer: Option<&LoadBalancerArn>,
+        listed: Vec<(TargetGroup, Option<Tags>)>,
+        question: &Question<'_>,
+    ) -> Result<Vec<SeenGroup>, CloudError> {
+        let mut groups = Vec::new();
+        for (group, tags) in listed {
+            let Some(tags) = tags.filter(|tags| self.is_ours(question, tags)) else { continue };
+            // One that serves another balancer as well, or instead, is in somebody's use.
+            if group.load_balancers.iter().any(|arn| Some(arn) != balancer) {
+                continue;
+            }
+            let targets = self.targets(op, &group.arn).await?;
+            if targets.is_some() {
+                groups.push(SeenGroup { group, tags: Some(tags), attributes: None, targets });
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Reads the targets of a group; `None` when that is gone.
+    pub(super) async fn targets(&self, op: &Op, arn: &TargetGroupArn) -> Result<Option<Members>, AwsError> {
+        match self.scope.client.read(op, DescribeTargetHealth { arn: arn.clone() }).await {
+            Ok(health) => Ok(Some(living(health))),
+            Err(error) if error.is("TargetGroupNotFound") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_ours(&self, question: &Question<'_>, tags: &Tags) -> bool {
+        let named = tags.get(crate::cluster::SERVICE_TAG).is_some_and(|value| **value == *question.owner.key());
+        named && belongs(&self.scope.cluster, question.owner, tags).is_ok()
+    }
+
+    fn check(&self, owner: &OwnerName, balancer: &LoadBalancer, tags: &Tags) -> Result<(), CloudError> {
+        let name = &balancer.name;
+        if &*balancer.kind != "network" {
+            return Err(foreign("load balancer", name, &format!("it is of type {}", balancer.kind)));
+        }
+        if balancer.vpc.as_ref().is_some_and(|vpc| *vpc != self.scope.vpc) {
+            return Err(foreign("load balancer", name, "it is in another VPC"));
+        }
+        belongs(&self.scope.cluster, owner, tags).map_err(|why| foreign("load balancer", name, &why))
+    }
+}
+
+/// Returns the moment so long ago; now, if the clock does not reach that far back.
+pub(super) fn ago(age: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(age).unwrap_or(now)
+}
+
+/// Returns the names under which a Service's balancer may be found.
+pub(super) fn names_of(wanted: &Wanted, by_uid: &str) -> Vec<Box<str>> {
+    let mut names = vec![wanted.name.clone()];
+    if *wanted.name != *by_uid {
+        names.push(by_uid.into());
+    }
+    names
+}
+
+/// The error of a name that is taken: only a person can help.
+pub(super) fn foreign(kind: &str, name: &str, why: &str) -> CloudError {
+    CloudError::new(ErrorKind::InvalidInput, format!("{kind} {name} exists already and is not this Service's: {why}"))
+        .with_reason("LoadBalancerNotOwned")
+}
+
+/// A target on its way out counts as absent: it is registered again when it is wanted.
+fn living(health: Vec<TargetHealth>) -> Members {
+    let living = health
+        .into_iter()
+        .filter(|health| &*health.state != "draining" && &*health.reason != "Target.DeregistrationInProgress");
+    living.map(|health| ((health.target.id.clone(), health.target.port), health.target)).collect()
+}
+
+/// Goes on without what policy does not let us read, and tells the user.
+fn optional<T>(op: &Op, read: Result<T, AwsError>) -> Result<Option<T>, CloudError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => {
+            let error = CloudError::from(error);
+            if error.kind() != ErrorKind::Denied {
+                return Err(error);
+            }
+            op.event(EventKind::Warning, error.reason().unwrap_or("AWSPermissionDenied"), &error.chain());
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Single changes, so specific that making them needs no choice.
+
+use ccm_core::provider::PlannedChange;
+
+use super::super::model::ListenerKey;
+use crate::api::{
+    Action as Request, ListenerArn, SecurityGroupId, Tags, TargetGroupArn,
+    elb::{Attributes, CreateLoadBalancer, CreateTargetGroup, HealthCheck, IpAddressType, SubnetMapping, Target},
+};
+
+/// One change and why it is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The change.
+    pub action: Action,
+    /// Why, in words.
+    pub why: Box<str>,
+}
+
+/// One change. What concerns the load balancer means the one of the Service, made earlier in the plan or before.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make the load balancer.
+    CreateLoadBalancer(Box<CreateLoadBalancer>),
+    /// Set its address families.
+    SetIpAddressType(IpAddressType),
+    /// Set its subnets, and whether it has IPv6 prefixes there.
+    SetSubnets(Vec<SubnetMapping>, Option<bool>),
+    /// Set its security groups, and whether their rules hold for PrivateLink.
+    SetSecurityGroups(Vec<SecurityGroupId>, Option<bool>),
+    /// Set its attributes.
+    ModifyLoadBalancerAttributes(Attributes),
+    /// Put tags on objects.
+    AddTags(Vec<Box<str>>, Tags),
+    /// Take tags off objects.
+    RemoveTags(Vec<Box<str>>, Vec<Box<str>>),
+    /// Make the target group of a listener.
+    CreateTargetGroup(ListenerKey, Box<CreateTargetGroup>),
+    /// Change a health check.
+    ModifyTargetGroup(TargetGroupArn, HealthCheck),
+    /// Set attributes of a target group.
+    ModifyTargetGroupAttributes(GroupRef, Attributes),
+    /// Deregister targets, at most 200.
+    DeregisterTargets(TargetGroupArn, Vec<Target>),
+    /// Register targets, at most 200.
+    RegisterTargets(GroupRef, Vec<Target>),
+    /// Grant in security groups what is missing.
+    OpenSecurityGroups,
+    /// Make a listener.
+    CreateListener(ListenerSettings),
+    /// Change a listener.
+    ModifyListener(ListenerArn, ListenerSettings),
+    /// Set attributes of a listener.
+    ModifyListenerAttributes(ListenerRef, Attributes),
+    /// Add certificates for SNI.
+    AddListenerCertificates(ListenerRef, Vec<Box<str>>),
+    /// Remove certificates for SNI.
+    RemoveListenerCertificates(ListenerArn, Vec<Box<str>>),
+    /// Delete a listener.
+    DeleteListener(ListenerArn),
+    /// Delete a target group.
+    DeleteTargetGroup(TargetGroupArn),
+    /// Revoke in security groups what is not wanted any more.
+    CloseSecurityGroups,
+    /// Give up security groups that are not on the load balancer any more.
+    ReleaseSecurityGroups(Vec<SecurityGroupId>),
+}
+
+/// A target group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupRef {
+    /// One that was there before.
+    Existing(TargetGroupArn),
+    /// The one that this plan makes for the listener at this place.
+    New(ListenerKey),
+}
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerRef {
+    /// One that was there before.
+    Existing(ListenerArn),
+    /// The one that this plan makes at this place.
+    New(ListenerKey),
+}
+
+/// Settings of a listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerSettings {
+    /// Its place.
+    pub key: ListenerKey,
+    /// Where it forwards to.
+    pub group: GroupRef,
+    /// Default certificate, for TLS.
+    pub certificate: Option<Box<str>>,
+    /// Security policy, for TLS; AWS' default, or the one it has, when `None`.
+    pub ssl_policy: Option<Box<str>>,
+    /// ALPN policy, for TLS.
+    pub alpn_policy: Option<Box<str>>,
+    /// Tags of a new one.
+    pub tags: Tags,
+}
+
+impl Action {
+    /// Returns which request it is; `None` for what other parts plan in detail.
+    pub fn request(&self) -> Option<Request> {
+        Some(match self {
+            Self::CreateLoadBalancer(_) => Request::CreateLoadBalancer,
+            Self::SetIpAddressType(_) => Request::SetIpAddressType,
+            Self::SetSubnets(..) => Request::SetSubnets,
+            Self::SetSecurityGroups(..) => Request::SetSecurityGroups,
+            Self::ModifyLoadBalancerAttributes(_) => Request::ModifyLoadBalancerAttributes,
+            Self::AddTags(..) => Request::AddElbTags,
+            Self::RemoveTags(..) => Request::RemoveElbTags,
+            Self::CreateTargetGroup(..) => Request::CreateTargetGroup,
+            Self::ModifyTargetGroup(..) => Request::ModifyTargetGroup,
+            Self::ModifyTargetGroupAttributes(..) => Request::ModifyTargetGroupAttributes,
+            Self::DeregisterTargets(..) => Request::DeregisterTargets,
+            Self::RegisterTargets(..) => Request::RegisterTargets,
+            Self::CreateListener(_) => Request::CreateListener,
+            Self::ModifyListener(..) => Request::ModifyListener,
+            Self::ModifyListenerAttributes(..) => Request::ModifyListenerAttributes,
+            Self::AddListenerCertificates(..) => Request::AddListenerCertificates,
+            Self::RemoveListenerCertificates(..) => Request::RemoveListenerCertificates,
+            Self::DeleteListener(_) => Request::DeleteListener,
+            Self::DeleteTargetGroup(_) => Request::DeleteTargetGroup,
+            Self::OpenSecurityGroups | Self::CloseSecurityGroups | Self::ReleaseSecurityGroups(_) => return None,
+        })
+    }
+
+    fn object(&self, balancer: &str) -> String {
+        let place = |(port, protocol): &ListenerKey| format!("listener {protocol}/{port} of {balancer}");
+        let group = |group: &GroupRef| match group {
+            GroupRef::Existing(arn) => arn.to_string(),
+            GroupRef::New(key) => format!("target group of {}", place(key)),
+        };
+        let listener = |listener: &ListenerRef| match listener {
+            ListenerRef::Existing(arn) => arn.to_string(),
+            ListenerRef::New(key) => place(key),
+        };
+        match self {
+            Self::AddTags(arns, _) | Self::RemoveTags(arns, _) => arns.join(", "),
+            Self::CreateTargetGroup(_, create) => create.name.to_string(),
+            Self::ModifyTargetGroup(arn, _) | Self::DeregisterTargets(arn, _) | Self::DeleteTargetGroup(arn) => {
+                arn.to_string()
+            }
+            Self::ModifyTargetGroupAttributes(of, _) | Self::RegisterTargets(of, _) => group(of),
+            Self::CreateListener(settings) => place(&settings.key),
+            Self::ModifyListener(arn, _) | Self::RemoveListenerCertificates(arn, _) | Self::DeleteListener(arn) => {
+                arn.to_string()
+            }
+            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificates(of, _) => listener(of),
+            _ => balancer.to_owned(),
+        }
+    }
+}
+
+impl Step {
+    /// Says it in words; `None` for what other parts plan in detail.
+    pub fn describe(&self, balancer: &str) -> Option<PlannedChange> {
+        Some(PlannedChange {
+            operation: self.action.request()?.name().into(),
+            object: self.action.object(balancer).into(),
+            reason: self.why.clone(),
+        })
+    }
+}

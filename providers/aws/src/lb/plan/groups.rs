@@ -1,0 +1,230 @@
+//! Target groups: which living one serves which listener, and what becomes of it.
+
+use std::collections::BTreeSet;
+
+use ccm_core::k8s::IpFamily;
+
+use super::{
+    Planner,
+    action::{Action, GroupRef},
+    defaults::{self, besides_defaults},
+    different, keys,
+};
+use crate::{
+    api::{
+        TargetGroupArn,
+        elb::{CreateTargetGroup, HealthCheck, IpAddressType},
+    },
+    lb::{
+        model::{ListenerKey, Wanted, WantedListener, WantedTargetGroup},
+        seen::{Observed, SeenGroup, members},
+    },
+};
+
+/// Most targets of one request.
+const MOST_TARGETS: usize = 200;
+
+/// Which living target group each listener gets.
+pub(super) struct Pairing<'a> {
+    pub(super) pairs: Vec<Pair<'a>>,
+    kept: BTreeSet<TargetGroupArn>,
+}
+
+pub(super) struct Pair<'a> {
+    pub(super) want: &'a WantedListener,
+    /// The group that it keeps, or gets; `None` for a new one.
+    group: Option<&'a SeenGroup>,
+    /// A group of ours that cannot serve it but has the name that the new one needs.
+    in_the_way: Option<&'a SeenGroup>,
+}
+
+impl Pair<'_> {
+    pub(super) fn key(&self) -> ListenerKey {
+        (self.want.port, self.want.protocol)
+    }
+
+    pub(super) fn group(&self) -> GroupRef {
+        match self.group {
+            Some(seen) => GroupRef::Existing(seen.group.arn.clone()),
+            None => GroupRef::New(self.key()),
+        }
+    }
+}
+
+impl<'a> Pairing<'a> {
+    /// A listener keeps its group if that can serve it. Then come groups that nothing wanted uses: the one with the right
+    /// name, which a run that broke off left, and the one of a listener on the same port that is to go.
+    pub(super) fn of(wanted: &'a Wanted, observed: &'a Observed) -> Self {
+        let mut kept = BTreeSet::new();
+        let mut found: Vec<Option<&SeenGroup>> = Vec::new();
+        for want in &wanted.listeners {
+            let listener = observed.listener((want.port, want.protocol));
+            let group = listener
+                .and_then(|seen| seen.listener.target_group.as_ref())
+                .and_then(|arn| observed.group(arn))
+                .filter(|group| fits(group, want, observed) && !kept.contains(&group.group.arn));
+            kept.extend(group.map(|group| group.group.arn.clone()));
+            found.push(group);
+        }
+        for (want, group) in wanted.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
+            let free = |group: &&SeenGroup| fits(group, want, observed) && !kept.contains(&group.group.arn);
+            let named = observed.groups.iter().filter(free).find(|group| group.group.name == want.target_group.name);
+            let on_port = || {
+                let listeners = observed.balancer.iter().flat_map(|balancer| &balancer.listeners);
+                listeners
+                    .filter(|listener| listener.listener.port == want.port.get())
+                    .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
+                    .find(free)
+            };
+            *group = named.or_else(on_port);
+            kept.extend(group.map(|group| group.group.arn.clone()));
+        }
+        let pairs = wanted.listeners.iter().zip(found).map(|(want, group)| {
+            let named = || observed.groups.iter().find(|group| group.group.name == want.target_group.name);
+            let in_the_way = if group.is_none() { named() } else { None };
+            Pair { want, group, in_the_way }
+        });
+        let pairs = pairs.collect();
+        Self { pairs, kept }
+    }
+}
+
+/// Tells whether a group can serve a listener as it is or with another health check.
+fn fits(seen: &SeenGroup, want: &WantedListener, observed: &Observed) -> bool {
+    let (group, want) = (&seen.group, &want.target_group);
+    let frozen = observed.frozen.contains(&group.arn)
+        && group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check));
+    group.protocol == Some(want.protocol)
+        && group.target_type == Some(want.target_type)
+        && group.port == want.port.get()
+        && group.ip_address_type.unwrap_or(IpAddressType::Ipv4) == family(want)
+        && !frozen
+}
+
+fn family(want: &WantedTargetGroup) -> IpAddressType {
+    match want.family {
+        IpFamily::V4 => IpAddressType::Ipv4,
+        IpFamily::V6 => IpAddressType::Ipv6,
+    }
+}
+
+/// Tells whether a health check is not the wanted one. What is left to AWS does not count.
+pub fn differs(have: &HealthCheck, want: &HealthCheck) -> bool {
+    let left_to_aws = HealthCheck {
+        path: want.path.clone().or_else(|| have.path.clone()),
+        matcher: want.matcher.clone().or_else(|| have.matcher.clone()),
+        ..want.clone()
+    };
+    *have != left_to_aws
+}
+
+impl Planner<'_> {
+    /// Makes room for groups whose name is taken: there is no way without a gap in service.
+    pub(super) fn clear(&mut self, pairing: &Pairing<'_>) {
+        for seen in pairing.pairs.iter().filter_map(|pair| pair.in_the_way) {
+            let arn = &seen.group.arn;
+            let listeners = self.observed.balancer.iter().flat_map(|balancer| &balancer.listeners);
+            let using = listeners.filter(|listener| listener.listener.target_group.as_ref() == Some(arn));
+            for listener in using {
+                let why = format!("target group {} has to be made anew", seen.group.name);
+                self.add(Action::DeleteListener(listener.listener.arn.clone()), why);
+            }
+            self.add(Action::DeleteTargetGroup(arn.clone()), "another one needs its name");
+        }
+    }
+
+    pub(super) fn groups(&mut self, pairing: &Pairing<'_>) {
+        for pair in &pairing.pairs {
+            match pair.group {
+                Some(seen) => self.existing_group(pair, seen),
+                None => self.new_group(pair),
+            }
+        }
+    }
+
+    fn new_group(&mut self, pair: &Pair<'_>) {
+        let (key, want) = (pair.key(), &pair.want.target_group);
+        let create = CreateTargetGroup {
+            name: want.name.clone(),
+            protocol: want.protocol,
+            port: want.port,
+            vpc: self.resolved.vpc.clone(),
+            target_type: want.target_type,
+            ip_address_type: Some(family(want)).filter(|family| *family != IpAddressType::Ipv4),
+            health_check: want.health_check.clone(),
+            tags: self.resolved.tags.clone(),
+        };
+        let why = format!("listener {}/{} has no fitting target group", key.1, key.0);
+        self.add(Action::CreateTargetGroup(key, Box::new(create)), why);
+        let attributes = besides_defaults(&want.attributes, &defaults::target_group(want.target_type, want.protocol));
+        if !attributes.is_empty() {
+            let why = format!("{} differ from AWS' defaults", keys(&attributes));
+            self.add(Action::ModifyTargetGroupAttributes(GroupRef::New(key), attributes), why);
+        }
+        for chunk in self.targets(key).chunks(MOST_TARGETS) {
+            let register = Action::RegisterTargets(GroupRef::New(key), chunk.to_vec());
+            self.add(register, format!("{} targets are missing", chunk.len()));
+        }
+    }
+
+    fn existing_group(&mut self, pair: &Pair<'_>, seen: &SeenGroup) {
+        let (arn, want) = (&seen.group.arn, &pair.want.target_group);
+        if seen.group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check)) {
+            let modify = Action::ModifyTargetGroup(arn.clone(), want.health_check.clone());
+            self.add(modify, "health check differs");
+        }
+        if let Some(attributes) = &seen.attributes {
+            let differing = different(&want.attributes, attributes);
+            if !differing.is_empty() {
+                let why = format!("{} differ", keys(&differing));
+                let of = GroupRef::Existing(arn.clone());
+                self.add(Action::ModifyTargetGroupAttributes(of, differing), why);
+            }
+        }
+        let wanted = self.targets(pair.key());
+        self.membership(seen, &wanted);
+    }
+
+    /// What has to go goes first, so that a full group can exchange targets.
+    fn membership(&mut self, seen: &SeenGroup, wanted: &[crate::api::elb::Target]) {
+        let Some(have) = &seen.targets else { return };
+        let (arn, want) = (&seen.group.arn, members(wanted));
+        let surplus: Vec<_> = have.iter().filter(|(id, _)| !want.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+        let missing: Vec<_> = want.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+        for chunk in surplus.chunks(MOST_TARGETS) {
+            let why = format!("{} targets are not wanted", chunk.len());
+            self.add(Action::DeregisterTargets(arn.clone(), chunk.to_vec()), why);
+        }
+        for chunk in missing.chunks(MOST_TARGETS) {
+            let why = format!("{} targets are missing", chunk.len());
+            self.add(Action::RegisterTargets(GroupRef::Existing(arn.clone()), chunk.to_vec()), why);
+        }
+    }
+
+    /// Brings the members of groups that are there in line.
+    pub(super) fn members(&mut self, pairing: &Pairing<'_>) {
+        for pair in &pairing.pairs {
+            if let Some(seen) = pair.group {
+                let wanted = self.targets(pair.key());
+                self.membership(seen, &wanted);
+            }
+        }
+    }
+
+    fn targets(&self, key: ListenerKey) -> Vec<crate::api::elb::Target> {
+        let wanted = self.resolved.targets.get(&key).map_or(&[][..], Vec::as_slice);
+        members(wanted).into_values().collect()
+    }
+
+    /// Groups that no wanted listener uses, after every listener has left them.
+    pub(super) fn surplus(&mut self, pairing: &Pairing<'_>) {
+        let cleared: BTreeSet<_> =
+            pairing.pairs.iter().filter_map(|pair| pair.in_the_way).map(|seen| &seen.group.arn).collect();
+        for seen in &self.observed.groups {
+            let arn = &seen.group.arn;
+            if !pairing.kept.contains(arn) && !cleared.contains(arn) {
+                self.add(Action::DeleteTargetGroup(arn.clone()), "no listener needs it");
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Listeners.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Planner,
+    action::{Action, ListenerRef, ListenerSettings},
+    defaults::{self, besides_defaults},
+    different,
+    groups::{Pair, Pairing},
+    keys,
+};
+use crate::{
+    api::{Tags, elb::ElbProtocol},
+    lb::{model::ListenerKey, seen::SeenListener},
+};
+
+impl Planner<'_> {
+    /// Brings listeners in line. One that has the place of a wanted one goes immediately before that is made; others that
+    /// are not wanted go after all wanted ones are there.
+    pub(super) fn listeners(&mut self, pairing: &Pairing<'_>) {
+        let cleared = self.deleted();
+        let seen = self.observed.balancer.iter().flat_map(|balancer| &balancer.listeners);
+        let is_wanted = |seen: &&SeenListener| {
+            !cleared.contains(&seen.listener.arn) && pairing.pairs.iter().any(|pair| seen.key() == Some(pair.key()))
+        };
+        let (living, unwanted): (Vec<&SeenListener>, Vec<&SeenListener>) = seen.partition(is_wanted);
+        let mut unwanted: Vec<_> = unwanted.into_iter().filter(|seen| !cleared.contains(&seen.listener.arn)).collect();
+        for pair in &pairing.pairs {
+            if let Some(seen) = living.iter().find(|seen| seen.key() == Some(pair.key())) {
+                self.existing_listener(pair, seen);
+                continue;
+            }
+            let in_the_way = |seen: &&SeenListener| seen.key().is_some_and(|key| collide(key, pair.key()));
+            let (now, later) = unwanted.into_iter().partition(in_the_way);
+            unwanted = later;
+            for seen in now {
+                let why = format!("listener {}/{} needs its port", pair.key().1, pair.key().0);
+                self.add(Action::DeleteListener(seen.listener.arn.clone()), why);
+            }
+            self.new_listener(pair);
+        }
+        for seen in unwanted {
+            let protocol = seen.listener.protocol.map_or("unknown", ElbProtocol::as_str);
+            let why = format!("listener {protocol}/{} is not wanted", seen.listener.port);
+            self.add(Action::DeleteListener(seen.listener.arn.clone()), why);
+        }
+    }
+
+    fn deleted(&self) -> BTreeSet<crate::api::ListenerArn> {
+        let deleted = self.steps.iter().filter_map(|step| match &step.action {
+            Action::DeleteListener(arn) => Some(arn.clone()),
+            _ => None,
+        });
+        deleted.collect()
+    }
+
+    fn new_listener(&mut self, pair: &Pair<'_>) {
+        let key = pair.key();
+        let why = format!("listener {}/{} is missing", key.1, key.0);
+        self.add(Action::CreateListener(settings(pair, self.resolved.tags.clone())), why);
+        if let Some(certificates) = pair.want.tls.as_ref().map(|tls| &tls.certificates[1..]).filter(|c| !c.is_empty()) {
+            let add = Action::AddListenerCertificates(ListenerRef::New(key), certificates.to_vec());
+            self.add(add, "certificates for SNI are missing");
+        }
+        let attributes = besides_defaults(&pair.want.attributes, &defaults::listener());
+        if !attributes.is_empty() {
+            let why = format!("{} differ from AWS' defaults", keys(&attributes));
+            self.add(Action::ModifyListenerAttributes(ListenerRef::New(key), attributes), why);
+        }
+    }
+
+    fn existing_listener(&mut self, pair: &Pair<'_>, seen: &SeenListener) {
+        let arn = &seen.listener.arn;
+        let why = self.listener_differs(pair, seen);
+        if !why.is_empty() {
+            let modify = Action::ModifyListener(arn.clone(), settings(pair, Tags::new()));
+            self.add(modify, format!("{} differ", why.join(", ")));
+        }
+        if let (Some(tls), Some(have)) = (&pair.want.tls, &seen.certificates) {
+            let want: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
+            let missing: Vec<_> = want.difference(have).cloned().collect();
+            // The default certificate may be listed once more; that harms nobody.
+            let surplus: Vec<_> = have.difference(&want).filter(|arn| **arn != tls.certificates[0]).cloned().collect();
+            if !missing.is_empty() {
+                let add = Action::AddListenerCertificates(ListenerRef::Existing(arn.clone()), missing);
+                self.add(add, "certificates for SNI are missing");
+            }
+            if !surplus.is_empty() {
+                let remove = Action::RemoveListenerCertificates(arn.clone(), surplus);
+                self.add(remove, "certificates for SNI are not wanted");
+            }
+        }
+        if let Some(attributes) = &seen.attributes {
+            let differing = different(&pair.want.attributes, attributes);
+            if !differing.is_empty() {
+                let why = format!("{} differ", keys(&differing));
+                self.add(Action::ModifyListenerAttributes(ListenerRef::Existing(arn.clone()), differing), why);
+            }
+        }
+    }
+
+    fn listener_differs(&self, pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
+        let _ = self;
+        let mut why = Vec::new();
+        let group = match pair.group() {
+            super::GroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
+            super::GroupRef::New(_) => false,
+        };
+        if !group {
+            why.push("target group");
+        }
+        let Some(tls) = &pair.want.tls else { return why };
+        if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
+            why.push("default certificate");
+        }
+        if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
+            why.push("security policy");
+        }
+        // None at all and the policy of this name are the same.
+        let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
+        if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
+            why.push("ALPN policy");
+        }
+        why
+    }
+}
+
+fn settings(pair: &Pair<'_>, tags: Tags) -> ListenerSettings {
+    let tls = pair.want.tls.as_ref();
+    ListenerSettings {
+        key: pair.key(),
+        group: pair.group(),
+        certificate: tls.and_then(|tls| tls.certificates.first().cloned()),
+        ssl_policy: tls.and_then(|tls| tls.policy.clone()),
+        alpn_policy: tls.and_then(|tls| tls.alpn.clone()),
+        tags,
+    }
+}
+
+/// Tells whether two listeners cannot be there together: TCP and TLS share the numbers of ports, UDP has its own, and
+/// TCP_UDP takes both.
+fn collide(one: ListenerKey, other: ListenerKey) -> bool {
+    let takes = |protocol| match protocol {
+        ElbProtocol::Tcp | ElbProtocol::Tls => (true, false),
+        ElbProtocol::Udp => (false, true),
+        ElbProtocol::TcpUdp => (true, true),
+    };
+    let (a, b) = (takes(one.1), takes(other.1));
+    one.0 == other.0 && ((a.0 && b.0) || (a.1 && b.1))
+}

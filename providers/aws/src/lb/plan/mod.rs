@@ -1,0 +1,304 @@
+//! What has to be done so that what there is becomes what is wanted: an ordered list of single requests. Pure.
+//!
+//! The order keeps traffic flowing and can be broken off anywhere: balancer, target groups with their targets, rules of
+//! security groups, listeners, and only then the removal of what nothing refers to any more. Planning again on what an
+//! interrupted plan left gives the rest of it.
+
+mod action;
+pub mod defaults;
+mod groups;
+mod listeners;
+
+use std::collections::BTreeSet;
+
+use ccm_core::provider::{CloudError, Digest};
+
+pub use self::{
+    action::{Action, GroupRef, ListenerRef, ListenerSettings, Step},
+    defaults as default_attributes,
+    groups::differs as health_check_differs,
+};
+use self::{defaults::besides_defaults, groups::Pairing};
+use super::{
+    model::{Targets, Wanted},
+    seen::{Observed, SeenBalancer},
+};
+use crate::api::{
+    SecurityGroupId, SubnetId, Tags, VpcId,
+    elb::{Attributes, CreateLoadBalancer, IpAddressType, SubnetMapping},
+};
+
+/// What is wanted, as far as it depends on the VPC and the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// VPC of target groups.
+    pub vpc: VpcId,
+    /// Tags of everything, complete.
+    pub tags: Tags,
+    /// Subnets with addresses; `None` leaves those of a living balancer alone.
+    pub subnets: Option<Vec<SubnetMapping>>,
+    /// Security groups of the balancer; empty leaves them alone.
+    pub groups: Vec<SecurityGroupId>,
+    /// Targets of each listener's target group.
+    pub targets: Targets,
+    /// Digest of what decides about rules of security groups.
+    pub exposure: Digest,
+}
+
+/// Plans what has to be done; empty when everything is as wanted.
+///
+/// # Errors
+/// What AWS does not let change without another load balancer.
+pub fn plan(wanted: &Wanted, resolved: &Resolved, observed: &Observed) -> Result<Vec<Step>, CloudError> {
+    let mut planner = Planner { wanted, resolved, observed, steps: Vec::new() };
+    match &observed.balancer {
+        None => planner.create()?,
+        Some(seen) => planner.balancer(seen)?,
+    }
+    planner.tags();
+    let pairing = Pairing::of(wanted, observed);
+    planner.clear(&pairing);
+    planner.groups(&pairing);
+    let rules = observed.exposure != Some(resolved.exposure);
+    if rules {
+        planner.add(Action::OpenSecurityGroups, "rules of security groups may be missing");
+    }
+    planner.listeners(&pairing);
+    planner.surplus(&pairing);
+    if rules {
+        planner.add(Action::CloseSecurityGroups, "rules of security groups may be left over");
+    }
+    planner.detached();
+    Ok(planner.steps)
+}
+
+/// Plans only what concerns members of living target groups.
+pub fn membership(wanted: &Wanted, targets: &Targets, observed: &Observed) -> Vec<Step> {
+    let resolved = Resolved {
+        vpc: VpcId::from(""),
+        tags: Tags::new(),
+        subnets: None,
+        groups: Vec::new(),
+        targets: targets.clone(),
+        exposure: Digest(0),
+    };
+    let mut planner = Planner { wanted, resolved: &resolved, observed, steps: Vec::new() };
+    planner.members(&Pairing::of(wanted, observed));
+    planner.steps
+}
+
+struct Planner<'a> {
+    wanted: &'a Wanted,
+    resolved: &'a Resolved,
+    observed: &'a Observed,
+    steps: Vec<Step>,
+}
+
+impl Planner<'_> {
+    fn add(&mut self, action: Action, why: impl Into<Box<str>>) {
+        self.steps.push(Step { action, why: why.into() });
+    }
+
+    fn create(&mut self) -> Result<(), CloudError> {
+        let (wanted, resolved) = (self.wanted, self.resolved);
+        let Some(subnets) = resolved.subnets.clone().filter(|subnets| !subnets.is_empty()) else {
+            return Err(CloudError::invalid_input("could not find any suitable subnets for creating the ELB"));
+        };
+        let create = CreateLoadBalancer {
+            name: wanted.name.clone(),
+            scheme: wanted.scheme,
+            ip_address_type: wanted.ip_address_type,
+            subnets,
+            security_groups: resolved.groups.clone(),
+            ipv6_source_nat: wanted.ipv6_source_nat,
+            tags: resolved.tags.clone(),
+        };
+        let why = format!("service {} has no load balancer", wanted.owner.key());
+        self.add(Action::CreateLoadBalancer(Box::new(create)), why);
+        if let (Some(rules), false) = (wanted.security.private_link_rules, resolved.groups.is_empty()) {
+            // Not among the settings of a new one; AWS' default is on.
+            if !rules {
+                let groups = self.resolved.groups.clone();
+                self.add(Action::SetSecurityGroups(groups, Some(rules)), "rules for PrivateLink are to be off");
+            }
+        }
+        let attributes = besides_defaults(&self.wanted.attributes, &defaults::balancer());
+        if !attributes.is_empty() {
+            let why = format!("{} differ from AWS' defaults", keys(&attributes));
+            self.add(Action::ModifyLoadBalancerAttributes(attributes), why);
+        }
+        Ok(())
+    }
+
+    fn balancer(&mut self, seen: &SeenBalancer) -> Result<(), CloudError> {
+        let (wanted, balancer) = (self.wanted, &seen.balancer);
+        if let Some(scheme) = balancer.scheme.filter(|scheme| *scheme != wanted.scheme) {
+            return Err(CloudError::invalid_input(format!(
+                "scheme cannot be changed from {scheme} to {} on load balancer {}; delete and recreate the Service",
+                wanted.scheme, balancer.name
+            )));
+        }
+        let family = balancer.ip_address_type.filter(|family| *family != wanted.ip_address_type);
+        let set_family = Action::SetIpAddressType(wanted.ip_address_type);
+        // An IPv6 prefix needs both families, so that these come first and go last.
+        let first = wanted.ip_address_type == IpAddressType::Dualstack;
+        let why = family.map(|family| format!("address families are {family}"));
+        if let (Some(why), true) = (&why, first) {
+            self.add(set_family.clone(), why.clone());
+        }
+        self.subnets(seen)?;
+        if let (Some(why), false) = (why, first) {
+            self.add(set_family, why);
+        }
+        self.security_groups(seen);
+        if let Some(attributes) = &seen.attributes {
+            let differing = different(&wanted.attributes, attributes);
+            if !differing.is_empty() {
+                let why = format!("{} differ", keys(&differing));
+                self.add(Action::ModifyLoadBalancerAttributes(differing), why);
+            }
+        }
+        Ok(())
+    }
+
+    fn subnets(&mut self, seen: &SeenBalancer) -> Result<(), CloudError> {
+        let (wanted, balancer) = (self.wanted, &seen.balancer);
+        let nat = wanted.ipv6_source_nat.filter(|on| *on != balancer.ipv6_source_nat.unwrap_or(false));
+        let current: BTreeSet<SubnetId> = balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let bare = |subnet: &SubnetId| SubnetMapping {
+            subnet: subnet.clone(),
+            allocation: None,
+            private_ipv4: None,
+            ipv6: None,
+        };
+        let Some(mappings) = &self.resolved.subnets else {
+            if nat.is_some() {
+                let subnets = current.iter().map(bare).collect();
+                self.add(Action::SetSubnets(subnets, nat), "IPv6 source prefixes differ");
+            }
+            return Ok(());
+        };
+        for mapping in mappings {
+            let zone = balancer.zones.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+            let Some(zone) = zone else { continue };
+            let other_allocation = mapping
+                .allocation
+                .as_ref()
+                .is_some_and(|wanted| !zone.allocations.is_empty() && !zone.allocations.contains(wanted));
+            let other_address = mapping.private_ipv4.is_some_and(|wanted| {
+                !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|have| **have == *wanted.to_string())
+            });
+            if other_allocation || other_address {
+                return Err(CloudError::invalid_input(format!(
+                    "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
+                    balancer.name, mapping.subnet
+                )));
+            }
+        }
+        let chosen: BTreeSet<SubnetId> = mappings.iter().map(|mapping| mapping.subnet.clone()).collect();
+        if chosen != current || nat.is_some() {
+            let list = |of: Vec<&SubnetId>| of.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
+            let added = list(chosen.difference(&current).collect());
+            let removed = list(current.difference(&chosen).collect());
+            let why = match (added.is_empty(), removed.is_empty()) {
+                (true, true) => "IPv6 source prefixes differ".to_owned(),
+                (false, true) => format!("subnets {added} are missing"),
+                (true, false) => format!("subnets {removed} are not wanted"),
+                (false, false) => format!("subnets {added} are missing, {removed} not wanted"),
+            };
+            self.add(Action::SetSubnets(mappings.clone(), nat), why);
+        }
+        Ok(())
+    }
+
+    fn security_groups(&mut self, seen: &SeenBalancer) {
+        let balancer = &seen.balancer;
+        let current: BTreeSet<_> = balancer.security_groups.iter().collect();
+        let wanted: BTreeSet<_> = self.resolved.groups.iter().collect();
+        // A balancer that was made without any cannot get one.
+        if current.is_empty() {
+            return;
+        }
+        let rules = self.wanted.security.private_link_rules;
+        let other_rules = rules.is_some_and(|rules| rules != balancer.private_link_rules.unwrap_or(true));
+        let other_groups = !wanted.is_empty() && wanted != current;
+        if other_groups || other_rules {
+            let groups = if wanted.is_empty() { &balancer.security_groups } else { &self.resolved.groups };
+            let why = if other_groups { "security groups differ" } else { "rules for PrivateLink differ" };
+            self.add(Action::SetSecurityGroups(groups.clone(), rules), why);
+        }
+    }
+
+    /// Brings tags of everything that lives on in line. What is made anew has them from the start.
+    fn tags(&mut self) {
+        let wanted = &self.resolved.tags;
+        let obsolete: BTreeSet<_> =
+            self.observed.recorded_tags.iter().filter(|key| !wanted.contains_key(*key)).collect();
+        let balancer = self.observed.balancer.iter().map(|b| (b.balancer.arn.as_str(), &b.tags));
+        let listeners = self.observed.balancer.iter().flat_map(|b| &b.listeners);
+        let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
+        let groups = self.observed.groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
+        let (mut add, mut remove) = (Vec::<(Tags, Vec<Box<str>>)>::new(), Vec::<(Vec<Box<str>>, Vec<Box<str>>)>::new());
+        for (arn, seen) in balancer.chain(listeners).chain(groups) {
+            let Some(seen) = seen else { continue };
+            let missing = different(wanted, seen);
+            let left_over: Vec<Box<str>> =
+                obsolete.iter().filter(|key| seen.contains_key(**key)).map(|key| (*key).clone()).collect();
+            if !missing.is_empty() {
+                collect(&mut add, missing, arn.into());
+            }
+            if !left_over.is_empty() {
+                collect(&mut remove, left_over, arn.into());
+            }
+        }
+        for (tags, arns) in add {
+            let why = format!("tags {} differ", keys(&tags));
+            for chunk in arns.chunks(MOST_TAGGED) {
+                self.add(Action::AddTags(chunk.to_vec(), tags.clone()), why.clone());
+            }
+        }
+        for (keys, arns) in remove {
+            let why = format!("tags {} are not wanted any more", keys.join(", "));
+            for chunk in arns.chunks(MOST_TAGGED) {
+                self.add(Action::RemoveTags(chunk.to_vec(), keys.clone()), why.clone());
+            }
+        }
+    }
+
+    /// Groups that are taken off lose what we gave them, after nothing needs it any more.
+    fn detached(&mut self) {
+        let Some(seen) = &self.observed.balancer else { return };
+        let set = self.steps.iter().find_map(|step| match &step.action {
+            Action::SetSecurityGroups(groups, _) => Some(groups),
+            _ => None,
+        });
+        let Some(groups) = set else { return };
+        let gone: Vec<_> =
+            seen.balancer.security_groups.iter().filter(|group| !groups.contains(group)).cloned().collect();
+        if !gone.is_empty() {
+            self.add(Action::ReleaseSecurityGroups(gone), "they are not on the load balancer any more");
+        }
+    }
+}
+
+/// Most objects of one request about tags.
+const MOST_TAGGED: usize = 20;
+
+fn collect<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
+    match list.iter_mut().find(|(have, _)| *have == key) {
+        Some((_, values)) => values.push(value),
+        None => list.push((key, vec![value])),
+    }
+}
+
+/// Returns what is wanted and is not so.
+fn different(wanted: &Attributes, seen: &Attributes) -> Attributes {
+    wanted.iter().filter(|(key, value)| seen.get(*key) != Some(value)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn keys(attributes: &Attributes) -> String {
+    attributes.keys().map(|key| &**key).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,607 @@
+//! Whole plans in tables, and what holds for all of them.
+
+use std::collections::BTreeMap;
+
+use ccm_core::k8s::{IpFamily, Protocol};
+
+use super::*;
+use crate::{
+    api::elb::{
+        CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Listener, LoadBalancer,
+        LoadBalancerState, LoadBalancerZone, Scheme, Target, TargetGroup, TargetType,
+    },
+    lb::{
+        effect::Picture,
+        model::{Groups, ListenerKey, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
+        seen::SeenGroup,
+    },
+};
+
+fn check() -> HealthCheck {
+    HealthCheck {
+        protocol: HealthProtocol::Tcp,
+        port: HealthPort::Traffic,
+        path: None,
+        interval: 30,
+        timeout: 10,
+        healthy: 3,
+        unhealthy: 3,
+        matcher: None,
+    }
+}
+
+fn listener(port: u16, protocol: ElbProtocol, node_port: u16) -> WantedListener {
+    let backend = if protocol == ElbProtocol::Tls { ElbProtocol::Tcp } else { protocol };
+    WantedListener {
+        port: port.try_into().unwrap(),
+        protocol,
+        tls: (protocol == ElbProtocol::Tls).then(|| Tls {
+            certificates: vec!["cert-1".into()],
+            policy: None,
+            alpn: None,
+        }),
+        attributes: Attributes::new(),
+        target_group: WantedTargetGroup {
+            name: format!("k8s-default-web-{port}-{node_port}-{backend}").into(),
+            protocol: backend,
+            port: node_port.try_into().unwrap(),
+            target_type: TargetType::Instance,
+            family: IpFamily::V4,
+            health_check: check(),
+            attributes: Attributes::new(),
+            preserves_client_ip: true,
+            service_port: ("http".into(), Protocol::Tcp),
+        },
+    }
+}
+
+fn wanted(listeners: Vec<WantedListener>) -> Wanted {
+    Wanted {
+        owner: OwnerName { namespace: "default".into(), name: "web".into(), uid: "u-1".into() },
+        name: "au1".into(),
+        custom_name: false,
+        scheme: Scheme::InternetFacing,
+        ip_address_type: IpAddressType::Ipv4,
+        subnets: SubnetChoice::Discover,
+        allocations: Vec::new(),
+        private_ipv4: Vec::new(),
+        ipv6: Vec::new(),
+        ipv6_source_nat: None,
+        security: Security {
+            groups: Groups::Keep,
+            private_link_rules: None,
+            prefix_lists: Vec::new(),
+            manage_backend_rules: true,
+        },
+        listeners,
+        attributes: attributes(&[("load_balancing.cross_zone.enabled", "false")]),
+        deletion_protection: false,
+        extra_tags: Tags::new(),
+        sources: vec!["0.0.0.0/0".parse().unwrap()],
+        node_labels: Vec::new(),
+        target_type: TargetType::Instance,
+        publish_addresses: false,
+    }
+}
+
+fn attributes(pairs: &[(&str, &str)]) -> Attributes {
+    pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+}
+
+fn mapping(subnet: &str) -> SubnetMapping {
+    SubnetMapping { subnet: subnet.into(), allocation: None, private_ipv4: None, ipv6: None }
+}
+
+fn resolved(wanted: &Wanted, instances: &[&str]) -> Resolved {
+    let target = |id: &str, port: u16| Target { id: id.into(), port, zone: None };
+    let targets = wanted.listeners.iter().map(|listener| {
+        let port = listener.target_group.port.get();
+        ((listener.port, listener.protocol), instances.iter().map(|id| target(id, port)).collect())
+    });
+    let tags = [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
+    Resolved {
+        vpc: "vpc-1".into(),
+        tags: attributes(&tags).into_iter().chain(wanted.extra_tags.clone()).collect(),
+        subnets: Some(vec![mapping("subnet-a"), mapping("subnet-b")]),
+        groups: Vec::new(),
+        targets: targets.collect(),
+        exposure: Digest::of(wanted),
+    }
+}
+
+/// Carries out a step on a picture, giving new objects ARNs that tell what they are.
+fn carry_out(picture: &mut Picture, step: &Step, exposure: Digest) {
+    match &step.action {
+        Action::CreateLoadBalancer(create) => picture.made_balancer(balancer(create), &create.tags),
+        Action::CreateTargetGroup(key, create) => {
+            assert!(
+                picture.observed.groups.iter().all(|seen| seen.group.name != create.name),
+                "{} is taken",
+                create.name
+            );
+            picture.made_group(*key, group(create), &create.tags);
+        }
+        Action::CreateListener(settings) => {
+            let seen = picture.observed.balancer.as_ref().unwrap();
+            let place = |listener: &crate::lb::seen::SeenListener| (listener.listener.port, listener.listener.protocol);
+            assert!(seen.listeners.iter().all(|l| place(l) != (settings.key.0.get(), Some(settings.key.1))));
+            let listener = Listener {
+                arn: format!("listener/{}/{}", settings.key.1, settings.key.0).into(),
+                port: settings.key.0.get(),
+                protocol: Some(settings.key.1),
+                certificate: settings.certificate.clone(),
+                ssl_policy: settings.ssl_policy.clone(),
+                alpn_policy: settings.alpn_policy.clone(),
+                target_group: Some(picture.group(&settings.group).expect("its group is there")),
+            };
+            picture.made_listener(listener, &settings.tags);
+        }
+        Action::RegisterTargets(of, targets) => {
+            assert!(targets.len() <= 200);
+            let arn = picture.group(of).unwrap();
+            picture.note_targets(&arn, targets, &[]);
+        }
+        Action::DeregisterTargets(arn, targets) => picture.note_targets(arn, &[], targets),
+        Action::DeleteTargetGroup(arn) => {
+            let listeners = picture.observed.balancer.iter().flat_map(|b| &b.listeners);
+            assert!(listeners.clone().all(|l| l.listener.target_group.as_ref() != Some(arn)), "{arn} is in use");
+            picture.note(&step.action);
+        }
+        Action::CloseSecurityGroups => picture.observed.exposure = Some(exposure),
+        action => picture.note(action),
+    }
+}
+
+fn balancer(create: &CreateLoadBalancer) -> LoadBalancer {
+    let zone = |m: &SubnetMapping| LoadBalancerZone { subnet: Some(m.subnet.clone()), ..LoadBalancerZone::default() };
+    LoadBalancer {
+        arn: format!("lb/{}", create.name).into(),
+        name: create.name.clone(),
+        dns_name: "x.elb.us-west-2.amazonaws.com".into(),
+        kind: "network".into(),
+        scheme: Some(create.scheme),
+        state: Some(LoadBalancerState::Active),
+        state_reason: "".into(),
+        vpc: Some("vpc-1".into()),
+        ip_address_type: Some(create.ip_address_type),
+        zones: create.subnets.iter().map(zone).collect(),
+        security_groups: create.security_groups.clone(),
+        private_link_rules: None,
+        ipv6_source_nat: create.ipv6_source_nat,
+        created: None,
+    }
+}
+
+fn group(create: &CreateTargetGroup) -> TargetGroup {
+    TargetGroup {
+        arn: format!("tg/{}", create.name).into(),
+        name: create.name.clone(),
+        protocol: Some(create.protocol),
+        port: create.port.get(),
+        vpc: Some(create.vpc.clone()),
+        target_type: Some(create.target_type),
+        ip_address_type: Some(create.ip_address_type.unwrap_or(IpAddressType::Ipv4)),
+        health_check: Some(create.health_check.clone()),
+        load_balancers: Vec::new(),
+    }
+}
+
+/// Carries out a whole plan, and plans again at every point where it may break off.
+fn reach(wanted: &Wanted, resolved: &Resolved, from: &Observed) -> Observed {
+    let steps = plan(wanted, resolved, from).unwrap();
+    let run = |steps: &[Step], from: Observed| {
+        let mut picture = Picture::new(from);
+        for step in steps {
+            carry_out(&mut picture, step, resolved.exposure);
+        }
+        picture.observed
+    };
+    let end = run(&steps, from.clone());
+    assert_eq!(plan(wanted, resolved, &end).unwrap(), [], "nothing is to be done on the result");
+    for broken_off in 0..steps.len() {
+        let there = run(&steps[..broken_off], from.clone());
+        let rest = plan(wanted, resolved, &there).unwrap();
+        let mut again = run(&rest, there);
+        let mut end = end.clone();
+        for observed in [&mut again, &mut end] {
+            observed.groups.sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
+            observed.balancer.as_mut().unwrap().listeners.sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
+        }
+        assert_eq!(again, end, "broken off after {broken_off} of {steps:#?}");
+    }
+    end
+}
+
+fn names(steps: &[Step]) -> Vec<String> {
+    let name = |step: &Step| match step.action.request() {
+        Some(request) => request.name().to_owned(),
+        None => format!("{:?}", step.action).split('(').next().unwrap_or_default().to_owned(),
+    };
+    steps.iter().map(name).collect()
+}
+
+fn web() -> Wanted {
+    wanted(vec![listener(80, ElbProtocol::Tcp, 30080), listener(443, ElbProtocol::Tls, 30443)])
+}
+
+fn there(wanted: &Wanted) -> Observed {
+    reach(wanted, &resolved(wanted, &["i-1", "i-2"]), &Observed::default())
+}
+
+const KEY: fn(u16, ElbProtocol) -> ListenerKey = |port, protocol| (port.try_into().unwrap(), protocol);
+
+#[test]
+fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
+    let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
+    let resolved = resolved(&wanted, &["i-2", "i-1"]);
+    let steps = plan(&wanted, &resolved, &Observed::default()).unwrap();
+    assert_eq!(
+        names(&steps),
+        [
+            "CreateLoadBalancer",
+            "CreateTargetGroup",
+            "RegisterTargets",
+            "OpenSecurityGroups",
+            "CreateListener",
+            "CloseSecurityGroups"
+        ]
+    );
+    let key = KEY(80, ElbProtocol::Tcp);
+    let registered = ["i-1", "i-2"].map(|id| Target { id: id.into(), port: 30080, zone: None });
+    assert_eq!(steps[2].action, Action::RegisterTargets(GroupRef::New(key), registered.to_vec()));
+    reach(&wanted, &resolved, &Observed::default());
+}
+
+// LB7
+#[test]
+fn only_attributes_that_differ_from_the_defaults_are_set_on_what_is_new() {
+    let mut wanted = web();
+    wanted.attributes.insert("deletion_protection.enabled".into(), "true".into());
+    wanted.listeners[0].attributes = attributes(&[("tcp.idle_timeout.seconds", "350")]);
+    wanted.listeners[1].attributes = attributes(&[("tcp.idle_timeout.seconds", "400")]);
+    wanted.listeners[1].target_group.attributes =
+        attributes(&[("proxy_protocol_v2.enabled", "true"), ("preserve_client_ip.enabled", "true")]);
+    let steps = plan(&wanted, &resolved(&wanted, &[]), &Observed::default()).unwrap();
+    let set: Vec<_> = steps
+        .iter()
+        .filter_map(|step| match &step.action {
+            Action::ModifyLoadBalancerAttributes(set)
+            | Action::ModifyTargetGroupAttributes(_, set)
+            | Action::ModifyListenerAttributes(_, set) => Some(set.clone()),
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        [("deletion_protection.enabled", "true")],
+        [("proxy_protocol_v2.enabled", "true")],
+        [("tcp.idle_timeout.seconds", "400")],
+    ];
+    assert_eq!(set, expected.map(|pairs| attributes(&pairs)));
+}
+
+type Change = fn(&mut Wanted, &mut Resolved);
+
+// length: a table of changes
+#[test]
+fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
+    let cases: [(&str, Change, &[&str]); 22] = [
+        ("nothing", |_, _| {}, &[]),
+        (
+            "a health check in place",
+            |w, _| w.listeners[0].target_group.health_check.interval = 10,
+            &["ModifyTargetGroup"],
+        ),
+        (
+            "another protocol of the health check",
+            |w, _| w.listeners[0].target_group.health_check.protocol = HealthProtocol::Http,
+            &["ModifyTargetGroup"],
+        ),
+        (
+            "another node port",
+            |w, r| {
+                w.listeners[0] = listener(80, ElbProtocol::Tcp, 30081);
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
+        ),
+        (
+            "another protocol of the target group",
+            |w, r| {
+                w.listeners[1].target_group.protocol = ElbProtocol::Tls;
+                w.listeners[1].target_group.name = "other".into();
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
+        ),
+        (
+            "another family under the same name",
+            |w, _| w.listeners[0].target_group.family = IpFamily::V6,
+            &["DeleteListener", "DeleteTargetGroup", "CreateTargetGroup", "RegisterTargets", "CreateListener"],
+        ),
+        (
+            "TCP becomes TLS",
+            |w, r| {
+                w.listeners[0] = WantedListener {
+                    target_group: w.listeners[0].target_group.clone(),
+                    ..listener(80, ElbProtocol::Tls, 30080)
+                };
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["DeleteListener", "CreateListener"],
+        ),
+        (
+            "TCP becomes TCP and UDP",
+            |w, r| {
+                w.listeners[0] = listener(80, ElbProtocol::TcpUdp, 30080);
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["CreateTargetGroup", "RegisterTargets", "DeleteListener", "CreateListener", "DeleteTargetGroup"],
+        ),
+        (
+            "another port: made before the old one goes",
+            |w, r| {
+                w.listeners[0] = listener(81, ElbProtocol::Tcp, 30080);
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["CreateTargetGroup", "RegisterTargets", "CreateListener", "DeleteListener", "DeleteTargetGroup"],
+        ),
+        (
+            "one listener fewer",
+            |w, r| {
+                w.listeners.pop();
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["DeleteListener", "DeleteTargetGroup"],
+        ),
+        (
+            "UDP on the port of TCP",
+            |w, r| {
+                w.listeners.push(listener(80, ElbProtocol::Udp, 30090));
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["CreateTargetGroup", "RegisterTargets", "CreateListener"],
+        ),
+        ("a node more", |w, r| *r = resolved(w, &["i-1", "i-2", "i-3"]), &["RegisterTargets", "RegisterTargets"]),
+        (
+            "a node exchanged",
+            |w, r| *r = resolved(w, &["i-1", "i-3"]),
+            &["DeregisterTargets", "RegisterTargets", "DeregisterTargets", "RegisterTargets"],
+        ),
+        ("no node", |w, r| *r = resolved(w, &[]), &["DeregisterTargets", "DeregisterTargets"]),
+        (
+            "another default certificate",
+            |w, _| w.listeners[1].tls.as_mut().unwrap().certificates = vec!["cert-2".into()],
+            &["ModifyListener"],
+        ),
+        (
+            "a certificate for SNI",
+            |w, _| w.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into()),
+            &["AddListenerCertificates"],
+        ),
+        (
+            "policies",
+            |w, _| {
+                let tls = w.listeners[1].tls.as_mut().unwrap();
+                (tls.policy, tls.alpn) = (Some("p".into()), Some("HTTP2Only".into()));
+            },
+            &["ModifyListener"],
+        ),
+        (
+            "a balancer attribute",
+            |w, _| drop(w.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into())),
+            &["ModifyLoadBalancerAttributes"],
+        ),
+        (
+            "a tag",
+            |w, r| {
+                w.extra_tags.insert("team".into(), "a".into());
+                *r = resolved(w, &["i-1", "i-2"]);
+            },
+            &["AddTags"],
+        ),
+        (
+            "a subnet more",
+            |_, r| r.subnets = Some(["a", "b", "c"].map(|s| mapping(&format!("subnet-{s}"))).into()),
+            &["SetSubnets"],
+        ),
+        ("families", |w, _| w.ip_address_type = IpAddressType::Dualstack, &["SetIpAddressType"]),
+        ("subnets left alone", |_, r| r.subnets = None, &[]),
+    ];
+    for (case, change, expected) in cases {
+        let (mut wanted, from) = (web(), there(&web()));
+        let mut resolved = resolved(&wanted, &["i-1", "i-2"]);
+        change(&mut wanted, &mut resolved);
+        resolved.exposure = from.exposure.unwrap();
+        let steps = plan(&wanted, &resolved, &from).unwrap();
+        assert_eq!(names(&steps), expected, "{case}");
+        reach(&wanted, &resolved, &from);
+    }
+}
+
+// TG3
+#[test]
+fn targets_differ_by_id_and_port() {
+    let target = |id: &str| Target { id: id.into(), port: 30080, zone: None };
+    let list = |ids: &[&str]| ids.iter().map(|id| target(id)).collect::<Vec<_>>();
+    type Ids = &'static [&'static str];
+    let cases: [(Ids, Ids, Ids, Ids); 5] = [
+        (&[], &["i-1", "i-2"], &["i-1", "i-2"], &[]),
+        (&["i-1", "i-2"], &[], &[], &["i-1", "i-2"]),
+        (&["i-1", "i-2", "i-3"], &["i-1", "i-4", "i-5"], &["i-4", "i-5"], &["i-2", "i-3"]),
+        (&[], &[], &[], &[]),
+        (&["i-1", "i-2"], &["i-2", "i-1"], &[], &[]),
+    ];
+    for (have, want, register, deregister) in cases {
+        let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
+        let first = resolved(&wanted, have);
+        let from = reach(&wanted, &first, &Observed::default());
+        let arn = from.groups[0].group.arn.clone();
+        let resolved = Resolved { exposure: first.exposure, ..resolved(&wanted, want) };
+        let steps: Vec<_> = plan(&wanted, &resolved, &from).unwrap().into_iter().map(|step| step.action).collect();
+        let mut expected = Vec::new();
+        if !deregister.is_empty() {
+            expected.push(Action::DeregisterTargets(arn.clone(), list(deregister)));
+        }
+        if !register.is_empty() {
+            expected.push(Action::RegisterTargets(GroupRef::Existing(arn), list(register)));
+        }
+        assert_eq!(steps, expected, "{have:?} -> {want:?}");
+    }
+}
+
+// TG2
+#[test]
+fn targets_come_in_chunks_of_200() {
+    let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
+    for (count, chunks) in [(0, &[][..]), (1, &[1]), (200, &[200]), (201, &[200, 1]), (450, &[200, 200, 50])] {
+        let ids: Vec<String> = (0..count).map(|n| format!("i-{n:04}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let steps = plan(&wanted, &resolved(&wanted, &ids), &Observed::default()).unwrap();
+        let sizes: Vec<_> = steps
+            .iter()
+            .filter_map(|step| match &step.action {
+                Action::RegisterTargets(_, targets) => Some(targets.len()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sizes, chunks, "{count}");
+    }
+}
+
+// LB6
+#[test]
+fn what_cannot_be_changed_is_refused() {
+    let from = there(&web());
+    let mut internal = web();
+    internal.scheme = Scheme::Internal;
+    let error = plan(&internal, &resolved(&internal, &[]), &from).unwrap_err();
+    assert!(error.to_string().starts_with("scheme cannot be changed from internet-facing to internal"), "{error}");
+
+    let mut seen = from;
+    seen.balancer.as_mut().unwrap().balancer.zones[0].allocations = vec!["eipalloc-1".into()];
+    let mut other = resolved(&web(), &[]);
+    other.subnets.as_mut().unwrap()[0].allocation = Some("eipalloc-2".into());
+    assert!(plan(&web(), &other, &seen).unwrap_err().to_string().contains("addresses of load balancer au1 in subnet"));
+}
+
+#[test]
+fn a_balancer_without_subnets_is_not_made() {
+    let resolved = Resolved { subnets: None, ..resolved(&web(), &[]) };
+    assert!(plan(&web(), &resolved, &Observed::default()).is_err());
+}
+
+#[test]
+fn security_groups_change_only_on_a_balancer_that_has_some() {
+    let mut wanted = web();
+    let with = |groups: &[&str]| groups.iter().map(|id| (*id).into()).collect::<Vec<SecurityGroupId>>();
+    let from = |groups: &[&str], wanted: &Wanted| {
+        let resolved = Resolved { groups: with(groups), ..resolved(wanted, &[]) };
+        reach(wanted, &resolved, &Observed::default())
+    };
+    let steps = |wanted: &Wanted, groups: &[&str], from: &Observed| {
+        let resolved = Resolved { groups: with(groups), exposure: from.exposure.unwrap(), ..resolved(wanted, &[]) };
+        plan(wanted, &resolved, from).unwrap().into_iter().map(|step| step.action).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&wanted, &["sg-1"], &from(&[], &wanted)), [], "made without any");
+    assert_eq!(steps(&wanted, &[], &from(&["sg-1"], &wanted)), [], "left alone");
+    assert_eq!(steps(&wanted, &["sg-2", "sg-1"], &from(&["sg-1", "sg-2"], &wanted)), [], "in another order");
+    assert_eq!(
+        steps(&wanted, &["sg-2", "sg-3"], &from(&["sg-1", "sg-2"], &wanted)),
+        [Action::SetSecurityGroups(with(&["sg-2", "sg-3"]), None), Action::ReleaseSecurityGroups(with(&["sg-1"]))]
+    );
+    let seen = from(&["sg-1"], &wanted);
+    wanted.security.private_link_rules = Some(false);
+    assert_eq!(steps(&wanted, &[], &seen), [Action::SetSecurityGroups(with(&["sg-1"]), Some(false))]);
+}
+
+#[test]
+fn what_was_not_read_is_left_alone() {
+    let mut seen = there(&web());
+    let balancer = seen.balancer.as_mut().unwrap();
+    (balancer.tags, balancer.attributes) = (None, None);
+    balancer.listeners.iter_mut().for_each(|l| (l.tags, l.attributes, l.certificates) = (None, None, None));
+    seen.groups.iter_mut().for_each(|g| (g.tags, g.attributes) = (None, None));
+    assert!(!seen.is_full());
+    let mut wanted = web();
+    wanted.extra_tags.insert("team".into(), "a".into());
+    wanted.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into());
+    wanted.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into());
+    let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    assert_eq!(plan(&wanted, &resolved, &seen).unwrap(), []);
+}
+
+#[test]
+fn tags_of_our_own_go_when_nobody_asks_for_them_and_others_stay() {
+    let mut seen = there(&web());
+    for tags in [&mut seen.balancer.as_mut().unwrap().tags, &mut seen.groups[0].tags] {
+        tags.as_mut().unwrap().extend(attributes(&[("team", "a"), ("foreign", "b")]));
+    }
+    let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
+    assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+    seen.recorded_tags = [Box::from("team"), Box::from("kubernetes.io/service-name")].into();
+    let arns = vec![Box::from("lb/au1"), seen.groups[0].group.arn.as_str().into()];
+    let steps: Vec<_> = plan(&web(), &resolved, &seen).unwrap().into_iter().map(|step| step.action).collect();
+    assert_eq!(steps, [Action::RemoveTags(arns, vec!["team".into()])]);
+}
+
+#[test]
+fn a_living_group_under_another_name_is_kept() {
+    let mut seen = there(&web());
+    seen.groups[0].group.name = "k8s-default-web-older".into();
+    let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
+    assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+}
+
+#[test]
+fn a_group_that_nobody_uses_is_used_or_deleted() {
+    let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
+    let resolved = resolved(&wanted, &["i-1"]);
+    let mut picture = Picture::default();
+    let steps = plan(&wanted, &resolved, &Observed::default()).unwrap();
+    for step in &steps[..2] {
+        carry_out(&mut picture, step, resolved.exposure);
+    }
+    let mut left = picture.observed;
+    let mut other = left.groups[0].clone();
+    (other.group.name, other.group.arn) = ("k8s-default-web-left".into(), "tg/left".into());
+    left.groups.push(other);
+    let end = reach(&wanted, &resolved, &left);
+    assert_eq!(end.groups.iter().map(|g| &*g.group.name).collect::<Vec<_>>(), ["k8s-default-web-80-30080-TCP"]);
+}
+
+#[test]
+fn a_health_check_that_cannot_be_changed_costs_another_group() {
+    let mut wanted = web();
+    let mut from = there(&wanted);
+    from.frozen.insert(from.groups[0].group.arn.clone());
+    let resolved = Resolved { exposure: from.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    assert_eq!(plan(&wanted, &resolved, &from).unwrap(), [], "it is as it shall be");
+    wanted.listeners[0].target_group.health_check.interval = 10;
+    wanted.listeners[0].target_group.name = "k8s-default-web-10s".into();
+    assert_eq!(
+        names(&plan(&wanted, &resolved, &from).unwrap()),
+        ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"]
+    );
+    reach(&wanted, &resolved, &from);
+}
+
+#[test]
+fn the_order_of_what_was_read_does_not_matter() {
+    let from = there(&web());
+    let mut turned: Observed = from.clone();
+    turned.groups.reverse();
+    turned.balancer.as_mut().unwrap().listeners.reverse();
+    turned.balancer.as_mut().unwrap().balancer.zones.reverse();
+    let mut wanted = web();
+    wanted.listeners[0].target_group.health_check.interval = 10;
+    let resolved = resolved(&wanted, &["i-3"]);
+    assert_eq!(plan(&wanted, &resolved, &from).unwrap(), plan(&wanted, &resolved, &turned).unwrap());
+}
+
+#[test]
+fn unread_targets_are_not_guessed() {
+    let mut seen = there(&web());
+    seen.groups.iter_mut().for_each(|group: &mut SeenGroup| group.targets = None);
+    let resolved = Resolved { exposure: seen.exposure.unwrap(), targets: BTreeMap::new(), ..resolved(&web(), &[]) };
+    assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+}

@@ -1,0 +1,418 @@
+//! What is known of the VPC's security groups: read in one request for all load balancers, kept up by our own changes.
+//!
+//! Several Services change the group of the same nodes at once. Each change of a group is worked out and made under that
+//! group's lock, from rules that hold every change of ours before it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::plan::{self, Change};
+use crate::{
+    api::{
+        AwsError, Fault, Filter, SecurityGroupId, Tags,
+        ec2::{
+            AuthorizeSecurityGroupIngress, CreateSecurityGroup, CreateTags, DeleteSecurityGroup,
+            DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
+        },
+    },
+    scope::Scope,
+};
+
+/// Most rules in one request; what one group may hold is of that order.
+const MOST_RULES: usize = 200;
+/// How long rules are believed when some are to be revoked.
+const FRESH: Duration = Duration::from_secs(60);
+/// Most values of a filter.
+const MOST_VALUES: usize = 200;
+
+/// Security groups by ID.
+pub(crate) type Groups = BTreeMap<SecurityGroupId, Arc<SecurityGroup>>;
+
+/// The VPC's security groups.
+pub(crate) struct Book {
+    scope: Scope,
+    /// Held by whoever reads; the others wait for the answer.
+    reading: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    /// One per group that we ever changed.
+    locks: Mutex<HashMap<SecurityGroupId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+#[derive(Default)]
+struct State {
+    groups: Arc<Groups>,
+    listed: Option<Instant>,
+    /// Counts readings and changes, so that an answer that is older than a change is told from one that is newer.
+    clock: u64,
+    /// When each group was changed last.
+    changed: HashMap<SecurityGroupId, u64>,
+    /// When each was read, or changed by us, since the list.
+    fresh: HashMap<SecurityGroupId, Instant>,
+    /// Groups whose rules are in doubt: a change failed, or nobody waited for its answer.
+    doubtful: BTreeSet<SecurityGroupId>,
+}
+
+impl State {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Takes a group as it is after a change of ours, or as it was read alone.
+    fn put(&mut self, group: SecurityGroup) {
+        let now = self.tick();
+        self.changed.insert(group.id.clone(), now);
+        self.fresh.insert(group.id.clone(), Instant::now());
+        self.doubtful.remove(&group.id);
+        Arc::make_mut(&mut self.groups).insert(group.id.clone(), Arc::new(group));
+    }
+
+    fn remove(&mut self, id: &SecurityGroupId) {
+        let now = self.tick();
+        self.changed.insert(id.clone(), now);
+        self.fresh.remove(id);
+        self.doubtful.remove(id);
+        Arc::make_mut(&mut self.groups).remove(id);
+    }
+
+    fn doubt(&mut self, id: &SecurityGroupId) {
+        let now = self.tick();
+        self.changed.insert(id.clone(), now);
+        self.doubtful.insert(id.clone());
+    }
+}
+
+/// Puts a group in doubt unless its change was answered.
+struct Changing<'a> {
+    book: &'a Book,
+    id: &'a SecurityGroupId,
+    answered: bool,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.book.state.lock().doubt(self.id);
+        }
+    }
+}
+
+impl Book {
+    pub(crate) fn new(scope: Scope) -> Self {
+        Self { scope, reading: tokio::sync::Mutex::default(), state: Mutex::default(), locks: Mutex::default() }
+    }
+
+    /// Returns the groups of the VPC, read at most `max_age` ago. Changes of our own are in it whatever its age.
+    pub(crate) async fn groups(&self, op: &Op, max_age: Duration) -> Result<Arc<Groups>, CloudError> {
+        let asked = Instant::now();
+        if let Some(groups) = self.believed(asked, max_age) {
+            return Ok(groups);
+        }
+        let _reading = self.reading.lock().await;
+        // Somebody else may have read meanwhile, after we asked.
+        if let Some(groups) = self.believed(asked, max_age) {
+            return Ok(groups);
+        }
+        let (old, doubtful) = {
+            let state = self.state.lock();
+            let old = state.listed.is_none_or(|at| asked.saturating_duration_since(at) >= max_age);
+            (old, state.doubtful.iter().cloned().collect::<Vec<_>>())
+        };
+        if old {
+            self.list(op).await?;
+        } else {
+            self.read(op, &doubtful).await?;
+        }
+        Ok(self.state.lock().groups.clone())
+    }
+
+    /// Returns the groups, having read those among `ids` that are not known.
+    pub(crate) async fn with(
+        &self,
+        op: &Op,
+        groups: Arc<Groups>,
+        ids: impl IntoIterator<Item = &SecurityGroupId>,
+    ) -> Result<Arc<Groups>, CloudError> {
+        let unknown: BTreeSet<_> = ids.into_iter().filter(|id| !groups.contains_key(*id)).cloned().collect();
+        if unknown.is_empty() {
+            return Ok(groups);
+        }
+        self.read(op, &unknown.into_iter().collect::<Vec<_>>()).await?;
+        Ok(self.state.lock().groups.clone())
+    }
+
+    /// Reads groups by ID, as they are now.
+    pub(crate) async fn read(&self, op: &Op, ids: &[SecurityGroupId]) -> Result<(), CloudError> {
+        for chunk in ids.chunks(MOST_VALUES) {
+            // By filter, because one ID that is not there would fail the whole request.
+            let begun = self.state.lock().tick();
+            let found = self.describe(op, "group-id", chunk.iter().map(|id| &**id)).await?;
+            let mut state = self.state.lock();
+            for id in chunk {
+                // What was changed since is known better.
+                if state.changed.get(id).is_some_and(|at| *at > begun) {
+                    continue;
+                }
+                match found.iter().find(|group| group.id == *id) {
+                    Some(group) => state.put(group.clone()),
+                    None => state.remove(id),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a group by name, as it is now.
+    pub(crate) async fn named(&self, op: &Op, name: &str) -> Result<Option<Arc<SecurityGroup>>, CloudError> {
+        let begun = self.state.lock().tick();
+        let found = self.describe(op, "group-name", [name]).await?;
+        let Some(group) = found.into_iter().find(|group| *group.name == *name) else { return Ok(None) };
+        let mut state = self.state.lock();
+        if state.changed.get(&group.id).is_none_or(|at| *at <= begun) {
+            state.put(group.clone());
+        }
+        Ok(Some(Arc::new(group)))
+    }
+
+    /// Changes the rules of a group: `change` says how, given the group as it is, and is asked again when AWS says that it
+    /// is otherwise.
+    pub(crate) async fn amend(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+        change: impl Fn(&SecurityGroup) -> Change,
+    ) -> Result<(), CloudError> {
+        let lock = self.locks.lock().entry(id.clone()).or_default().clone();
+        let _changing = lock.lock().await;
+        let mut group = self.current(op, id).await?;
+        let mut todo = change(&group);
+        if !todo.revoke.is_empty() && !self.is_fresh(id) {
+            // AWS may answer that all is well and revoke nothing at all when one of the rules is gone.
+            self.read(op, &[id.clone()]).await?;
+            group = self.current(op, id).await?;
+            todo = change(&group);
+        }
+        if !self.grant(op, &mut group, &todo.grant, why).await? {
+            // Some rule was there. AWS does not say which one, and what it tells about a group may lag behind.
+            self.read(op, &[id.clone()]).await?;
+            group = self.current(op, id).await?;
+            todo = change(&group);
+            for rule in &todo.grant {
+                if !self.grant(op, &mut group, std::slice::from_ref(rule), why).await? {
+                    // It is there, perhaps under a description that is not ours: nothing that we may take away.
+                    group.ingress.push(Rule { description: Box::default(), ..rule.clone() });
+                    self.state.lock().put(group.clone());
+                }
+            }
+        }
+        self.revoke(op, &mut group, &todo.revoke, why).await
+    }
+
+    /// Creates a group; `None` when there is one of that name.
+    pub(crate) async fn create(
+        &self,
+        op: &Op,
+        request: CreateSecurityGroup,
+        why: &str,
+    ) -> Result<Option<SecurityGroup>, AwsError> {
+        let CreateSecurityGroup { name, description, vpc, tags } = request.clone();
+        match self.scope.client.write(op, request, why).await {
+            Ok(id) => {
+                let group = SecurityGroup { id, name, description, vpc: Some(vpc), ingress: Vec::new(), tags };
+                self.state.lock().put(group.clone());
+                Ok(Some(group))
+            }
+            Err(error) if error.is("InvalidGroup.Duplicate") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts tags on a group.
+    pub(crate) async fn tag(&self, op: &Op, group: &SecurityGroup, tags: Tags, why: &str) -> Result<(), CloudError> {
+        let request = CreateTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
+        let mut changing = Changing { book: self, id: &group.id, answered: false };
+        self.scope.client.write(op, request, why).await.map_err(|error| cloud(error, &group.id))?;
+        changing.answered = true;
+        let mut state = self.state.lock();
+        if let Some(known) = state.groups.get(&group.id).map(|known| (**known).clone()) {
+            let tags = known.tags.into_iter().chain(tags).collect();
+            state.put(SecurityGroup { tags, ..known });
+        }
+        Ok(())
+    }
+
+    /// Deletes a group; `false` while something uses it.
+    pub(crate) async fn delete(&self, op: &Op, id: &SecurityGroupId, why: &str) -> Result<bool, CloudError> {
+        let lock = self.locks.lock().entry(id.clone()).or_default().clone();
+        let _changing = lock.lock().await;
+        match self.scope.client.write(op, DeleteSecurityGroup { id: id.clone() }, why).await {
+            Ok(()) => {}
+            Err(error) if error.is("InvalidGroup.NotFound") => {}
+            Err(error) if error.is("DependencyViolation") => return Ok(false),
+            Err(error) => return Err(cloud(error, id)),
+        }
+        self.state.lock().remove(id);
+        self.locks.lock().remove(id);
+        Ok(true)
+    }
+
+    /// Drops everything.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state.lock();
+        state.listed = None;
+    }
+
+    /// Grants rules; `false` when AWS has one of them already and therefore granted none.
+    async fn grant(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<bool, CloudError> {
+        let id = group.id.clone();
+        for chunk in rules.chunks(MOST_RULES) {
+            let mut changing = Changing { book: self, id: &id, answered: false };
+            let request = AuthorizeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
+            match self.scope.client.write(op, request, why).await {
+                Ok(()) => {}
+                Err(error) if error.is("InvalidPermission.Duplicate") => return Ok(false),
+                Err(error) if error.is("RulesPerSecurityGroupLimitExceeded") => {
+                    return Err(full(error, group, chunk));
+                }
+                Err(error) => return Err(cloud(error, &id)),
+            }
+            changing.answered = true;
+            group.ingress.extend(chunk.iter().cloned());
+            self.state.lock().put(group.clone());
+        }
+        Ok(true)
+    }
+
+    async fn revoke(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<(), CloudError> {
+        let id = group.id.clone();
+        for chunk in rules.chunks(MOST_RULES) {
+            let mut changing = Changing { book: self, id: &id, answered: false };
+            let request = RevokeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
+            match self.scope.client.write(op, request, why).await {
+                Ok(()) => {}
+                Err(error) if error.is("InvalidPermission.NotFound") && chunk.len() == 1 => {}
+                Err(error) if error.is("InvalidPermission.NotFound") => {
+                    // One of them was gone, and the others may have stayed.
+                    for rule in chunk {
+                        Box::pin(self.revoke(op, group, std::slice::from_ref(rule), why)).await?;
+                    }
+                }
+                Err(error) => return Err(cloud(error, &id)),
+            }
+            changing.answered = true;
+            group.ingress.retain(|rule| !chunk.contains(rule));
+            self.state.lock().put(group.clone());
+        }
+        Ok(())
+    }
+
+    async fn current(&self, op: &Op, id: &SecurityGroupId) -> Result<SecurityGroup, CloudError> {
+        let known = || {
+            let state = self.state.lock();
+            (!state.doubtful.contains(id)).then(|| state.groups.get(id).map(|group| (**group).clone())).flatten()
+        };
+        if let Some(group) = known() {
+            return Ok(group);
+        }
+        self.read(op, &[id.clone()]).await?;
+        known().ok_or_else(|| CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")))
+    }
+
+    fn is_fresh(&self, id: &SecurityGroupId) -> bool {
+        let state = self.state.lock();
+        let at = state.fresh.get(id).copied().max(state.listed);
+        at.is_some_and(|at| at.elapsed() < FRESH)
+    }
+
+    fn believed(&self, asked: Instant, max_age: Duration) -> Option<Arc<Groups>> {
+        let state = self.state.lock();
+        let listed = state.listed?;
+        let young = listed > asked || asked.saturating_duration_since(listed) < max_age;
+        (young && state.doubtful.is_empty()).then(|| state.groups.clone())
+    }
+
+    async fn list(&self, op: &Op) -> Result<(), CloudError> {
+        let begun = self.state.lock().tick();
+        let at = Instant::now();
+        let request = DescribeSecurityGroups { filters: vec![self.in_vpc()], ..Default::default() };
+        let found = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+        let mut groups: Groups = found.into_iter().map(|group| (group.id.clone(), Arc::new(group))).collect();
+        let mut state = self.state.lock();
+        let State { groups: known, changed, doubtful, fresh, .. } = &mut *state;
+        // What was changed since is known better.
+        for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {
+            match known.get(id) {
+                Some(group) => groups.insert(id.clone(), group.clone()),
+                None => groups.remove(id),
+            };
+        }
+        doubtful.retain(|id| changed.get(id).is_some_and(|at| *at > begun));
+        changed.retain(|_, at| *at > begun);
+        fresh.retain(|id, _| changed.contains_key(id));
+        *known = Arc::new(groups);
+        state.listed = Some(at);
+        Ok(())
+    }
+
+    async fn describe<'a>(
+        &self,
+        op: &Op,
+        filter: &str,
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<SecurityGroup>, CloudError> {
+        let filters = vec![self.in_vpc(), Filter::new(filter, values)];
+        let request = DescribeSecurityGroups { filters, ..Default::default() };
+        Ok(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?)
+    }
+
+    fn in_vpc(&self) -> Filter {
+        Filter::new("vpc-id", [&*self.scope.vpc])
+    }
+}
+
+/// An error about a group. That it is not there is no reason to take the load balancer for gone.
+pub(crate) fn cloud(error: AwsError, id: &SecurityGroupId) -> CloudError {
+    let text = format!("security group {id}: {error}");
+    let budget = matches!(error.fault, Fault::Budget(_) | Fault::Refused(_));
+    let error = CloudError::from(error);
+    match error.kind() {
+        ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),
+        _ if budget => error,
+        _ => rephrased(&error, text),
+    }
+}
+
+/// The same error in other words.
+pub(crate) fn rephrased(error: &CloudError, text: String) -> CloudError {
+    let mut new = CloudError::new(error.kind(), text);
+    if let Some(after) = error.retry_after() {
+        new = new.with_retry_after(after);
+    }
+    if let Some(reason) = error.reason() {
+        new = new.with_reason(reason);
+    }
+    match error.request_id() {
+        Some(id) => new.with_request_id(id),
+        None => new,
+    }
+}
+
+fn full(error: AwsError, group: &SecurityGroup, rules: &[Rule]) -> CloudError {
+    let text = format!(
+        "security group {} ({}) has {} ingress rules and no room for {} more: {}; {error}",
+        group.id,
+        group.name,
+        group.ingress.len(),
+        rules.len(),
+        plan::summary(rules),
+    );
+    rephrased(&CloudError::from(error), text)
+}

@@ -1,0 +1,180 @@
+//! Security groups of load balancers, and the rules by which nodes admit them.
+//!
+//! A load balancer has no group, one that we make and fill, or given ones that are never changed. Nodes admit one without
+//! groups by the networks of its clients, as upstream does and under upstream's descriptions; one with groups by its group;
+//! and all of them by a shared group where that is configured. Only rules with our descriptions are ever taken off a node's
+//! group, and only groups that the cluster made are deleted.
+
+mod book;
+mod managed;
+mod nodes;
+pub(crate) mod plan;
+mod removal;
+pub(crate) mod rules;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, Op, PlannedChange};
+use parking_lot::Mutex;
+
+use self::book::{Book, Groups};
+pub use self::managed::{FrontPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
+pub(crate) use self::removal::{in_use, references};
+use super::{model::Wanted, names};
+use crate::{
+    api::{
+        InstanceId, SecurityGroupId,
+        ec2::{Rule, Subnet},
+    },
+    instances::InstanceStore,
+    scope::Scope,
+};
+
+/// How old rules may be for a preview, and for a deletion: all Services that are looked at together share one reading.
+const PREVIEW_AGE: Duration = Duration::from_secs(300);
+
+/// What a load balancer exposes, and on which nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposure<'a> {
+    /// What the Service wants.
+    pub wanted: &'a Wanted,
+    /// Name of the load balancer, which is in the descriptions of its rules. One that exists may have another than a new
+    /// one would get.
+    pub lb_name: &'a str,
+    /// Its groups: those that it shall have.
+    pub lb_groups: &'a [SecurityGroupId],
+    /// Its subnets.
+    pub subnets: &'a [Subnet],
+    /// Its targets, or the instances that its targets run on.
+    pub instances: &'a [InstanceId],
+}
+
+/// Rules by the group that they are to be on.
+type Needs = BTreeMap<SecurityGroupId, BTreeSet<Rule>>;
+
+/// Groups and rules of all load balancers.
+pub struct SecurityGroups {
+    scope: Scope,
+    store: Arc<InstanceStore>,
+    book: Book,
+    /// What each load balancer needs of each group, since what two of them need alike is one rule under the name of one.
+    needs: Mutex<HashMap<Box<str>, Needs>>,
+}
+
+impl SecurityGroups {
+    /// Makes the part, which knows nothing yet.
+    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+        let book = Book::new(scope.clone());
+        Self { scope, store, book, needs: Mutex::default() }
+    }
+
+    /// Grants what the groups of nodes lack: one request for each group that lacks anything. Before the first listener.
+    ///
+    /// # Errors
+    /// Instances whose group cannot be told
+    /// ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group without room
+    /// ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
+    pub async fn open(&self, op: &Op, e: &Exposure<'_>) -> Result<(), CloudError> {
+        let Some(admission) = self.admission(op, e, self.trust()).await? else { return Ok(()) };
+        self.remember(e, &admission);
+        for id in &admission.chosen {
+            if plan::missing(&admission.groups[id].ingress, &admission.rules).is_empty() {
+                continue;
+            }
+            let why = format!("targets of {} must admit it", e.lb_name);
+            let change = |group: &_| nodes::grants(group, &admission.rules);
+            self.book.amend(op, id, &why, change).await?;
+        }
+        Ok(())
+    }
+
+    /// Revokes what is no longer wanted, from the managed group and from those of nodes. After the listeners.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn close(&self, op: &Op, e: &Exposure<'_>) -> Result<(), CloudError> {
+        let groups = self.book.groups(op, self.trust()).await?;
+        if let Some(group) = self.managed_of(op, e, &groups) {
+            let wanted = rules::managed(e.wanted);
+            if !managed::surplus(&group, &wanted).is_empty() {
+                let change =
+                    |group: &_| plan::Change { revoke: managed::surplus(group, &wanted), ..Default::default() };
+                self.book.amend(op, &group.id, "the Service does not open it", change).await?;
+            }
+        }
+        let Some(admission) = self.admission(op, e, self.trust()).await? else { return Ok(()) };
+        self.remember(e, &admission);
+        self.withdraw(op, e.lb_name, &admission.groups, |id| admission.wanted(id)).await
+    }
+
+    /// Says what [`front`](Self::front), [`open`](Self::open) and [`close`](Self::close) would change in rules, without
+    /// changing anything. Rules are at most five minutes old. What groups the load balancer would get or lose says
+    /// [`front_plan`](Self::front_plan).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn plan(&self, op: &Op, e: &Exposure<'_>) -> Result<Vec<PlannedChange>, CloudError> {
+        let age = PREVIEW_AGE.min(self.trust());
+        let groups = self.book.groups(op, age).await?;
+        let mut changes = Vec::new();
+        if let Some(group) = self.managed_of(op, e, &groups) {
+            let wanted = rules::managed(e.wanted);
+            let revoke = managed::surplus(&group, &wanted);
+            let grant = plan::missing(&group.ingress, &wanted);
+            changes.extend(planned(&group.id, &plan::Change { grant, revoke }));
+        }
+        let Some(admission) = self.admission(op, e, age).await? else { return Ok(changes) };
+        self.remember(e, &admission);
+        for (id, group) in admission.groups.iter() {
+            let wanted = admission.wanted(id);
+            let grant = plan::missing(&group.ingress, wanted);
+            let revoke = self.withdrawn(e.lb_name, group, wanted).revoke;
+            changes.extend(planned(id, &plan::Change { grant, revoke }));
+        }
+        Ok(changes)
+    }
+
+    /// Drops what is known of groups.
+    pub fn forget(&self) {
+        self.book.forget();
+    }
+
+    /// How old rules may be where nothing asks for more: foreign edits are found by the drift check.
+    fn trust(&self) -> Duration {
+        self.scope.settings.drift_check_interval
+    }
+
+    /// Returns the managed group among the load balancer's, if it shall have one.
+    fn managed_of(&self, op: &Op, e: &Exposure<'_>, groups: &Groups) -> Option<Arc<crate::api::ec2::SecurityGroup>> {
+        let name = names::security_group(op.cluster_name(), &e.wanted.owner);
+        let wants = e.wanted.security.groups == super::model::Groups::Managed;
+        let of = e.lb_groups.iter().filter_map(|id| groups.get(id));
+        let mut of = of.filter(|group| wants && group.name == name && !self.is_protected(&group.id));
+        of.find(|group| self.scope.cluster.has(&group.tags)).cloned()
+    }
+
+    /// Tells whether a group is configured as one that is never changed.
+    fn is_protected(&self, id: &SecurityGroupId) -> bool {
+        self.scope.settings.protected_security_group.as_ref() == Some(id)
+    }
+}
+
+fn planned(id: &SecurityGroupId, change: &plan::Change) -> Vec<PlannedChange> {
+    let named = |operation: &str, rules: &[Rule], reason: &str| {
+        (!rules.is_empty()).then(|| PlannedChange {
+            operation: operation.into(),
+            object: (&**id).into(),
+            reason: format!("{reason}: {}", plan::summary(rules)).into(),
+        })
+    };
+    let grant = named("AuthorizeSecurityGroupIngress", &change.grant, "rules are missing");
+    let revoke = named("RevokeSecurityGroupIngress", &change.revoke, "rules are not wanted");
+    grant.into_iter().chain(revoke).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Rules on the groups of nodes: which group of an instance counts, what each has to admit, and what is to be taken off.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ccm_core::provider::{CloudError, Op};
+
+use super::{
+    Exposure, SecurityGroups,
+    book::Groups,
+    plan::{self, Change},
+    rules::{self, Admission},
+};
+use crate::{
+    api::{
+        InstanceId, SecurityGroupId,
+        ec2::{Rule, SecurityGroup},
+    },
+    cluster::Cluster,
+};
+
+/// What the groups of nodes have to admit for one load balancer.
+pub(super) struct Admitted {
+    /// All groups.
+    pub(super) groups: Arc<Groups>,
+    /// Those that nodes are in.
+    pub(super) chosen: BTreeSet<SecurityGroupId>,
+    /// Rules that each of these needs.
+    pub(super) rules: BTreeSet<Rule>,
+}
+
+/// No rules.
+static NONE: BTreeSet<Rule> = BTreeSet::new();
+
+impl Admitted {
+    /// Returns the rules that a group needs.
+    pub(super) fn wanted(&self, id: &SecurityGroupId) -> &BTreeSet<Rule> {
+        if self.chosen.contains(id) { &self.rules } else { &NONE }
+    }
+}
+
+impl SecurityGroups {
+    /// Works out what nodes have to admit; `None` when their groups are not looked after.
+    pub(super) async fn admission(
+        &self,
+        op: &Op,
+        e: &Exposure<'_>,
+        max_age: Duration,
+    ) -> Result<Option<Admitted>, CloudError> {
+        if self.scope.settings.disable_security_group_ingress {
+            return Ok(None);
+        }
+        let groups = self.book.groups(op, max_age).await?;
+        let shared = self.shared_group(op, &groups);
+        let admission = Admission::of(e, shared.as_ref());
+        if admission == Admission::Unmanaged {
+            return Ok(None);
+        }
+        let rules = rules::nodes(e, admission);
+        let instances = self.store.look_up(op, e.instances, self.trust()).await?;
+        let instances: Vec<_> = instances.into_values().flatten().collect();
+        let named = instances.iter().flat_map(|instance| &instance.security_groups);
+        let groups = self.book.with(op, groups, named).await?;
+        let mut chosen = BTreeSet::new();
+        for instance in &instances {
+            match choose(&self.scope.cluster, &groups, &instance.id, &instance.security_groups)? {
+                Some(id) if self.is_protected(&id) => {}
+                Some(id) => {
+                    chosen.insert(id);
+                }
+                None => tracing::warn!(instance = %instance.id, "instance has no security group to open"),
+            }
+        }
+        Ok(Some(Admitted { groups, chosen, rules }))
+    }
+
+    /// Keeps what a load balancer needs, for others that have the same need.
+    pub(super) fn remember(&self, e: &Exposure<'_>, admitted: &Admitted) {
+        let needs = admitted.chosen.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
+        self.needs.lock().insert(e.lb_name.into(), needs);
+    }
+
+    /// Takes rules of a load balancer off all groups of nodes, but for what `wanted` says of each group.
+    pub(super) async fn withdraw<'a>(
+        &self,
+        op: &Op,
+        lb_name: &str,
+        groups: &Groups,
+        wanted: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
+    ) -> Result<(), CloudError> {
+        for (id, group) in groups {
+            let wanted = wanted(id);
+            if self.withdrawn(lb_name, group, wanted).revoke.is_empty() {
+                continue;
+            }
+            let why = format!("load balancer {lb_name} does not need it");
+            self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted)).await?;
+            // What another load balancer needs as well was there under this one's name.
+            let needed = self.needed(id, lb_name);
+            self.book.amend(op, id, "another load balancer needs it", |group| grants(group, &needed)).await?;
+        }
+        Ok(())
+    }
+
+    /// Works out what to take off a group.
+    pub(super) fn withdrawn(&self, lb_name: &str, group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> Change {
+        let foreign = Cluster::any(&group.tags) && !self.scope.cluster.has(&group.tags);
+        if foreign || self.is_protected(&group.id) {
+            return Change::default();
+        }
+        let mut revoke = plan::surplus(&group.ingress, wanted, |rule| rules::is_of(rule, lb_name));
+        let needed = self.needed(&group.id, lb_name);
+        let needed: Vec<Rule> = needed.into_iter().chain(wanted.iter().cloned()).collect();
+        revoke.extend(plan::orphaned_mtu(&group.ingress, &revoke, &needed));
+        Change { revoke, ..Change::default() }
+    }
+
+    /// Returns what load balancers other than one need of a group.
+    fn needed(&self, id: &SecurityGroupId, but: &str) -> BTreeSet<Rule> {
+        let needs = self.needs.lock();
+        let others = needs.iter().filter(|(name, _)| ***name != *but);
+        others.filter_map(|(_, of)| of.get(id)).flatten().cloned().collect()
+    }
+}
+
+/// Works out what a group lacks.
+pub(super) fn grants(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> Change {
+    Change { grant: plan::missing(&group.ingress, wanted), ..Change::default() }
+}
+
+/// Chooses the group of an instance among those that it has: the one with the cluster's tag, or the only one.
+pub(super) fn choose(
+    cluster: &Cluster,
+    groups: &Groups,
+    instance: &InstanceId,
+    of: &[SecurityGroupId],
+) -> Result<Option<SecurityGroupId>, CloudError> {
+    let known = of.iter().filter_map(|id| groups.get(id));
+    let (tagged, untagged): (Vec<_>, Vec<_>) = known.partition(|group| cluster.has(&group.tags));
+    match (&*tagged, &*untagged) {
+        ([one], _) | ([], [one]) => Ok(Some(one.id.clone())),
+        ([], []) => Ok(None),
+        ([], _) => Err(CloudError::invalid_input(format!(
+            "Multiple untagged security groups found for instance {instance}; ensure the k8s security group is tagged"
+        ))),
+        (several, _) => {
+            let names: Vec<_> = several.iter().map(|group| format!("{}({})", group.id, group.name)).collect();
+            Err(CloudError::invalid_input(format!(
+                "Multiple tagged security groups found for instance {instance}; ensure only the k8s security group is \
+                 tagged; the tagged groups were {}",
+                names.join(" ")
+            )))
+        }
+    }
+}

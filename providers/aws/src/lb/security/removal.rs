@@ -1,0 +1,149 @@
+//! What goes when a load balancer goes, or loses a group.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use ccm_core::provider::{CloudError, EventKind, Op, Progress};
+
+use super::{
+    PREVIEW_AGE, SecurityGroups,
+    book::Groups,
+    managed::{self, MANAGED_DESCRIPTION},
+    plan::Change,
+};
+use crate::{
+    api::{
+        SecurityGroupId,
+        ec2::{Rule, RuleSource, SecurityGroup},
+    },
+    cluster::SERVICE_TAG,
+    lb::{model::OwnerName, names},
+};
+
+/// First and longest wait for a group that is in use: the interfaces of a load balancer take minutes to go.
+const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// After this time somebody should look.
+const TOO_LONG: Duration = Duration::from_secs(1800);
+/// Length of the hash at the end of a managed group's name.
+const HASH: usize = 10;
+
+impl SecurityGroups {
+    /// Takes away what a deleted load balancer leaves: its rules on groups of nodes, and the group made for it. Groups in
+    /// `keep` stay. Succeeds on nothing; pending while something still uses the group.
+    ///
+    /// # Errors
+    /// AWS' own; never [`NotFound`](ccm_core::provider::ErrorKind::NotFound).
+    pub async fn release(
+        &self,
+        op: &Op,
+        owner: &OwnerName,
+        lb_name: &str,
+        keep: &[SecurityGroupId],
+    ) -> Result<Progress, CloudError> {
+        let groups = self.book.groups(op, self.age(op)).await?;
+        self.needs.lock().remove(lb_name);
+        if !self.scope.settings.disable_security_group_ingress {
+            let nothing = BTreeSet::new();
+            self.withdraw(op, lb_name, &groups, |_| &nothing).await?;
+        }
+        // A group that was made just before a crash may be missing in the list.
+        let name = names::security_group(op.cluster_name(), owner);
+        let group = match managed::find(&groups, &name) {
+            Some(group) => Some(group),
+            None => self.book.named(op, &name).await?,
+        };
+        match group.filter(|group| !keep.contains(&group.id) && self.is_made_for(op, group, owner)) {
+            Some(group) => self.retire(op, &group.id).await,
+            None => Ok(Progress::Done),
+        }
+    }
+
+    /// Takes away what groups leave that were taken off a load balancer that stays: those that were made for it are
+    /// deleted. Given groups, and the one that all share, stay as they are.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn detached(
+        &self,
+        op: &Op,
+        owner: &OwnerName,
+        groups: &[SecurityGroupId],
+    ) -> Result<Progress, CloudError> {
+        if groups.is_empty() {
+            return Ok(Progress::Done);
+        }
+        // Whose they are decides about deletion, so it is asked anew.
+        self.book.read(op, groups).await?;
+        let known = self.book.groups(op, self.trust()).await?;
+        let mut progress = Progress::Done;
+        for id in groups {
+            let Some(group) = known.get(id) else { continue };
+            if self.is_made_for(op, group, owner) {
+                let of_this = self.retire(op, id).await?;
+                if progress == Progress::Done {
+                    progress = of_this;
+                }
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
+    /// the Service's by its tag, or by its name where upstream made it.
+    fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &OwnerName) -> bool {
+        let name = names::security_group(op.cluster_name(), owner);
+        let stem = &name[..name.len() - HASH];
+        let its = match group.tags.get(SERVICE_TAG) {
+            Some(service) => **service == *owner.key(),
+            None => group.name.starts_with(stem) && group.name.len() == name.len(),
+        };
+        self.scope.cluster.owns(&group.tags)
+            && *group.description == *MANAGED_DESCRIPTION
+            && (group.name == name || its)
+            && !self.is_protected(&group.id)
+            && self.scope.settings.backend_security_group.as_ref() != Some(&group.id)
+    }
+
+    /// Deletes a group that the cluster owns, with the rules in other groups of the cluster that refer to it.
+    async fn retire(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
+        let groups = self.book.groups(op, self.age(op)).await?;
+        self.dereference(op, &groups, id).await?;
+        if self.book.delete(op, id, "no load balancer uses it").await? {
+            return Ok(Progress::Done);
+        }
+        Ok(in_use(op, id))
+    }
+
+    async fn dereference(&self, op: &Op, groups: &Groups, id: &SecurityGroupId) -> Result<(), CloudError> {
+        if self.scope.settings.disable_security_group_ingress {
+            return Ok(());
+        }
+        let referring = groups.values().filter(|group| group.id != *id && !references(group, id).is_empty());
+        for group in referring.filter(|group| self.scope.cluster.has(&group.tags) && !self.is_protected(&group.id)) {
+            let change = |group: &_| Change { revoke: references(group, id), ..Change::default() };
+            self.book.amend(op, &group.id, &format!("{id} is deleted"), change).await?;
+        }
+        Ok(())
+    }
+
+    /// Who comes back because a group was in use sees what uses it now.
+    fn age(&self, op: &Op) -> Duration {
+        if op.pending_for().is_zero() { PREVIEW_AGE.min(self.trust()) } else { Duration::ZERO }
+    }
+}
+
+/// Returns the rules that admit members of a group.
+pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rule> {
+    let refers = |rule: &&Rule| matches!(&rule.source, RuleSource::Group(id, _) if id == to);
+    group.ingress.iter().filter(refers).cloned().collect()
+}
+
+/// Waits for whatever uses a group, longer each time.
+pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
+    let waited = op.pending_for();
+    let why = format!("security group {id} is still in use");
+    if waited >= TOO_LONG {
+        op.event(EventKind::Warning, "SecurityGroupInUse", &format!("{why} after {} minutes", waited.as_secs() / 60));
+    }
+    let (first, longest) = WAITS;
+    Progress::Pending { after: waited.clamp(first, longest), why: why.into() }
+}

@@ -1,0 +1,278 @@
+//! Which subnets a load balancer stands in, and which address it has in each. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+use ccm_core::provider::{CloudError, InvalidInput};
+
+use super::{
+    model::{SubnetChoice, SubnetName, Wanted},
+    vpc::VpcView,
+};
+use crate::{
+    api::{
+        SubnetId,
+        ec2::{RouteTable, Subnet},
+        elb::{IpAddressType, Scheme, SubnetMapping},
+    },
+    cluster::Cluster,
+    config::Settings,
+};
+
+/// Key of the tag of subnets for internet-facing load balancers.
+pub const ROLE_PUBLIC: &str = "kubernetes.io/role/elb";
+/// Key of the tag of subnets for internal load balancers.
+pub const ROLE_INTERNAL: &str = "kubernetes.io/role/internal-elb";
+
+const ANNOTATION: &str = "service.beta.kubernetes.io/aws-load-balancer-subnets";
+const ANNOTATION_EIP: &str = "service.beta.kubernetes.io/aws-load-balancer-eip-allocations";
+const ANNOTATION_IPV4: &str = "service.beta.kubernetes.io/aws-load-balancer-private-ipv4-addresses";
+const ANNOTATION_IPV6: &str = "service.beta.kubernetes.io/aws-load-balancer-ipv6-addresses";
+const ANNOTATION_NAT: &str = "service.beta.kubernetes.io/aws-load-balancer-enable-prefix-for-ipv6-source-nat";
+
+/// Fewest free addresses that AWS wants in a subnet of a load balancer.
+const FREE_ADDRESSES: u32 = 8;
+
+/// Chooses the subnets of a new load balancer, or those that are named, with the addresses wanted in each.
+///
+/// Named subnets keep the order of the annotation, discovered ones are sorted by zone: lists of Elastic IP addresses pair
+/// with them by position.
+///
+/// # Errors
+/// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every mistake. Named subnets, and those that
+/// discovery looks at, may exist meanwhile: [`VpcCache::choose`](super::vpc::VpcCache::choose) looks again.
+pub fn choose(
+    view: &VpcView,
+    cluster: &Cluster,
+    settings: &Settings,
+    wanted: &Wanted,
+) -> Result<Vec<SubnetMapping>, CloudError> {
+    let subnets = match &wanted.subnets {
+        SubnetChoice::Discover => discover(view, cluster, settings, wanted)?,
+        SubnetChoice::Named(names) => named(view, names)?,
+    };
+    mappings(&subnets, wanted).map_err(|mistakes| CloudError::invalid_input(joined(&mistakes)))
+}
+
+/// Maps subnets to the addresses wanted in each.
+///
+/// # Errors
+/// Every mistake.
+pub fn mappings(subnets: &[&Subnet], wanted: &Wanted) -> Result<Vec<SubnetMapping>, Vec<InvalidInput>> {
+    let mut mistakes = families(subnets, wanted);
+    mistakes.extend(misplaced(wanted));
+    let (eips, count) = (wanted.allocations.len(), subnets.len());
+    if eips > 0 && eips != count {
+        // Upstream's words, as for private addresses.
+        let message = format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
+        mistakes.push(InvalidInput::new(ANNOTATION_EIP, message));
+    }
+    let private = wanted.private_ipv4.len();
+    let ipv4 = if private > 0 && private != count {
+        let message = format!("Must have same number of Private IPv4Addresses ({private}) and SubnetIDs ({count})");
+        Err(vec![InvalidInput::new(ANNOTATION_IPV4, message)])
+    } else {
+        spread(ANNOTATION_IPV4, "private IPv4", &wanted.private_ipv4, subnets, |subnet, ip: &Ipv4Addr| {
+            subnet.cidr.is_some_and(|network| network.contains(ip))
+        })
+    };
+    let ipv6s = wanted.ipv6.len();
+    let ipv6 = if ipv6s > 0 && ipv6s != count {
+        let message = format!("count of IPv6 addresses ({ipv6s}) and subnets ({count}) must match");
+        Err(vec![InvalidInput::new(ANNOTATION_IPV6, message)])
+    } else {
+        spread(ANNOTATION_IPV6, "IPv6", &wanted.ipv6, subnets, |subnet, ip: &Ipv6Addr| {
+            subnet.ipv6_cidrs.iter().any(|network| network.contains(ip))
+        })
+    };
+    let mut checked = |errors: Vec<InvalidInput>| mistakes.extend(errors);
+    let (ipv4, ipv6) = (ipv4.map_err(&mut checked), ipv6.map_err(&mut checked));
+    let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else { return Err(mistakes) };
+    let mapping = |(index, subnet): (usize, &&Subnet)| SubnetMapping {
+        subnet: subnet.id.clone(),
+        allocation: wanted.allocations.get(index).cloned(),
+        private_ipv4: ipv4.get(index).copied(),
+        ipv6: ipv6.get(index).copied(),
+    };
+    Ok(subnets.iter().enumerate().map(mapping).collect())
+}
+
+/// Addresses that the kind of load balancer cannot have.
+fn misplaced(wanted: &Wanted) -> Vec<InvalidInput> {
+    let dual = wanted.ip_address_type == IpAddressType::Dualstack;
+    let internal = wanted.scheme == Scheme::Internal;
+    let cases = [
+        (
+            !wanted.allocations.is_empty() && internal,
+            ANNOTATION_EIP,
+            "EIP allocations can only be set for internet facing load balancers",
+        ),
+        (
+            !wanted.private_ipv4.is_empty() && !internal,
+            ANNOTATION_IPV4,
+            "private IPv4 addresses can only be set for internal load balancers",
+        ),
+        (
+            !wanted.ipv6.is_empty() && !dual,
+            ANNOTATION_IPV6,
+            "IPv6 addresses can only be set for dualstack load balancers",
+        ),
+        (
+            wanted.ipv6_source_nat == Some(true) && !dual,
+            ANNOTATION_NAT,
+            "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using Dualstack \
+             IP address type.",
+        ),
+    ];
+    let wrong = cases.into_iter().filter(|(wrong, ..)| *wrong);
+    wrong.map(|(_, annotation, message)| InvalidInput::new(annotation, message)).collect()
+}
+
+/// Subnets that lack the IPv6 network which the load balancer needs in each.
+fn families(subnets: &[&Subnet], wanted: &Wanted) -> Vec<InvalidInput> {
+    let lacking: Vec<_> = subnets.iter().filter(|subnet| subnet.ipv6_cidrs.is_empty()).map(|s| &*s.id).collect();
+    if lacking.is_empty() || wanted.ip_address_type != IpAddressType::Dualstack {
+        return Vec::new();
+    }
+    let lacking = lacking.join(", ");
+    vec![if wanted.ipv6_source_nat == Some(true) {
+        let message = format!(
+            "To enable prefix for source NAT, all associated subnets must have an IPv6 CIDR. Subnets without IPv6 \
+             CIDR: [{lacking}]."
+        );
+        InvalidInput::new(ANNOTATION_NAT, message)
+    } else {
+        let message = format!("subnets without IPv6 CIDR cannot have a dualstack load balancer: [{lacking}]");
+        InvalidInput::new(ANNOTATION, message)
+    }]
+}
+
+/// Gives each subnet the one address that lies in it; nothing to nobody when there are no addresses.
+fn spread<A: Copy + Display>(
+    annotation: &str,
+    what: &str,
+    addresses: &[A],
+    subnets: &[&Subnet],
+    inside: impl Fn(&Subnet, &A) -> bool,
+) -> Result<Vec<A>, Vec<InvalidInput>> {
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut found, mut mistakes) = (Vec::new(), Vec::new());
+    for subnet in subnets {
+        let mut of = addresses.iter().filter(|address| inside(subnet, address));
+        match (of.next(), of.next()) {
+            (Some(address), None) => found.push(*address),
+            _ => {
+                let message = format!("expect one {what} address configured for subnet: {}", subnet.id);
+                mistakes.push(InvalidInput::new(annotation, message));
+            }
+        }
+    }
+    if mistakes.is_empty() { Ok(found) } else { Err(mistakes) }
+}
+
+/// Finds the subnets that an annotation names, in its order.
+fn named<'a>(view: &'a VpcView, names: &[SubnetName]) -> Result<Vec<&'a Subnet>, CloudError> {
+    let mistake = |message: String| CloudError::invalid_input(format!("{ANNOTATION}: {message}"));
+    if names.is_empty() {
+        return Err(mistake("unable to resolve empty subnet slice".to_owned()));
+    }
+    let is = |subnet: &Subnet, name: &SubnetName| match name {
+        SubnetName::Id(id) => subnet.id == *id,
+        SubnetName::Name(name) => subnet.tags.get("Name") == Some(name),
+    };
+    let mut found: Vec<&Subnet> = Vec::new();
+    for name in names {
+        let matching: Vec<_> = view.subnets.iter().filter(|subnet| is(subnet, name)).collect();
+        found.extend(
+            matching.into_iter().filter(|new| !found.iter().any(|subnet| subnet.id == new.id)).collect::<Vec<_>>(),
+        );
+    }
+    if found.len() != names.len() {
+        return Err(mistake(format!("expected to find {}, but found {} subnets", names.len(), found.len())));
+    }
+    let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for subnet in &found {
+        zones.entry(&subnet.zone).or_default().push(&subnet.id);
+    }
+    let crowded = zones.into_iter().filter(|(_, ids)| ids.len() > 1);
+    let crowded: Vec<_> = crowded
+        .map(|(zone, ids)| format!("multiple subnets in same Availability Zone {zone}: [{}]", ids.join(", ")))
+        .collect();
+    if crowded.is_empty() { Ok(found) } else { Err(mistake(crowded.join("; "))) }
+}
+
+/// Finds subnets by tags and route tables, one per zone, sorted by zone.
+fn discover<'a>(
+    view: &'a VpcView,
+    cluster: &Cluster,
+    settings: &Settings,
+    wanted: &Wanted,
+) -> Result<Vec<&'a Subnet>, CloudError> {
+    let internal = wanted.scheme == Scheme::Internal;
+    let dual = wanted.ip_address_type == IpAddressType::Dualstack;
+    let mut candidates: Vec<&Subnet> =
+        view.subnets.iter().filter(|subnet| cluster.has(&subnet.tags) || !Cluster::any(&subnet.tags)).collect();
+    if candidates.is_empty() {
+        candidates.extend(settings.subnet.as_ref().and_then(|id| view.subnet(id)));
+    }
+    let role = if internal { ROLE_INTERNAL } else { ROLE_PUBLIC };
+    let mut zones: BTreeMap<&str, &Subnet> = BTreeMap::new();
+    let mut full = BTreeSet::new();
+    for subnet in candidates {
+        // Asked for internal ones as well, as upstream does: a VPC whose tables cannot be read is no VPC to guess about.
+        let public = is_public(view, &subnet.id)?;
+        if !(internal || public) || !is_ordinary_zone(view, subnet)? {
+            continue;
+        }
+        if subnet.free_ips < FREE_ADDRESSES || (dual && subnet.ipv6_cidrs.is_empty()) {
+            full.insert(&*subnet.id);
+            continue;
+        }
+        let rank = |subnet: &'a Subnet| (!subnet.tags.contains_key(role), !cluster.has(&subnet.tags), &subnet.id);
+        let best = zones.entry(&subnet.zone).or_insert(subnet);
+        if rank(subnet) < rank(best) {
+            *best = subnet;
+        }
+    }
+    if !zones.is_empty() {
+        return Ok(zones.into_values().collect());
+    }
+    let mut message = "could not find any suitable subnets for creating the ELB".to_owned();
+    if !full.is_empty() {
+        let ids = full.into_iter().collect::<Vec<_>>().join(", ");
+        let ipv6 = if dual { " and an IPv6 CIDR" } else { "" };
+        message = format!("{message}: {FREE_ADDRESSES} free addresses{ipv6} are needed, which these lack: [{ids}]");
+    }
+    Err(CloudError::invalid_input(message))
+}
+
+/// Tells whether a subnet's route table leads to an internet gateway.
+fn is_public(view: &VpcView, subnet: &SubnetId) -> Result<bool, CloudError> {
+    let explicit = view.tables.iter().find(|table| table.subnets.contains(subnet));
+    let main = || view.tables.iter().find(|table| table.main);
+    let table: &RouteTable = explicit
+        .or_else(main)
+        .ok_or_else(|| CloudError::invalid_input(format!("could not locate routing table for subnet {subnet}")))?;
+    Ok(table.routes.iter().any(|route| route.gateway.as_ref().is_some_and(|gateway| gateway.starts_with("igw"))))
+}
+
+/// Tells whether a subnet is in no local or Wavelength zone.
+fn is_ordinary_zone(view: &VpcView, subnet: &Subnet) -> Result<bool, CloudError> {
+    match view.zones.get(&subnet.zone) {
+        Some(zone) => Ok(&*zone.zone_type == "availability-zone"),
+        None => Err(CloudError::transient(format!("zone {} of subnet {} is unknown", subnet.zone, subnet.id))),
+    }
+}
+
+fn joined(mistakes: &[InvalidInput]) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+#[path = "subnets_tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! The VPC as load balancers see it: subnets, route tables and zones, shared by all Services.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+use ipnet::IpNet;
+use parking_lot::Mutex;
+
+use super::{cached::Cached, model::Wanted, subnets};
+use crate::{
+    api::{
+        AwsError, Filter, SubnetId,
+        ec2::{
+            AvailabilityZone, DescribeAvailabilityZones, DescribeRouteTables, DescribeSubnets, DescribeVpcs,
+            RouteTable, Subnet,
+        },
+        elb::SubnetMapping,
+    },
+    scope::Scope,
+};
+
+/// How long subnets and route tables are believed: they change by hand, and what AWS refuses has them read again.
+const MAX_AGE: Duration = Duration::from_secs(300);
+
+/// Subnets, route tables and zones at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VpcView {
+    /// Subnets of the VPC.
+    pub subnets: Vec<Subnet>,
+    /// Route tables of the VPC.
+    pub tables: Vec<RouteTable>,
+    /// Zones of the region, by name.
+    pub zones: BTreeMap<Box<str>, AvailabilityZone>,
+}
+
+impl VpcView {
+    /// Returns a subnet.
+    pub fn subnet(&self, id: &SubnetId) -> Option<&Subnet> {
+        self.subnets.iter().find(|subnet| subnet.id == *id)
+    }
+}
+
+/// Reads the VPC once for all, and believes it for five minutes.
+pub struct VpcCache {
+    scope: Scope,
+    view: Cached<VpcView>,
+    networks: Cached<Vec<IpNet>>,
+    /// Zones do not change; only a new name has them read again.
+    zones: Mutex<BTreeMap<Box<str>, AvailabilityZone>>,
+}
+
+impl VpcCache {
+    /// Makes an empty cache.
+    pub fn new(scope: Scope) -> Self {
+        let (view, networks) = (Cached::new(MAX_AGE), Cached::new(MAX_AGE));
+        Self { scope, view, networks, zones: Mutex::default() }
+    }
+
+    /// Returns the VPC; with `fresh` as it is now.
+    ///
+    /// Two requests; three when a subnet is in a zone that is not known yet.
+    pub async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcView>, AwsError> {
+        self.view.get(fresh, self.read(op)).await
+    }
+
+    /// Returns the networks of the VPC, of both families. Only addresses as targets need them.
+    pub async fn networks(&self, op: &Op, fresh: bool) -> Result<Arc<Vec<IpNet>>, AwsError> {
+        let read = async {
+            let request = DescribeVpcs { ids: vec![self.scope.vpc.clone()], token: None };
+            let vpcs = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+            Ok(vpcs.into_iter().filter(|vpc| vpc.id == self.scope.vpc).flat_map(|vpc| vpc.cidrs).collect())
+        };
+        self.networks.get(fresh, read).await
+    }
+
+    /// Chooses subnets as [`subnets::choose`] does. What cannot be had from what is known is looked for in the VPC as it is
+    /// now, so that a subnet that was just made or tagged counts.
+    pub async fn choose(&self, op: &Op, wanted: &Wanted) -> Result<Vec<SubnetMapping>, CloudError> {
+        let Scope { cluster, settings, .. } = &self.scope;
+        let known = self.view(op, false).await?;
+        match subnets::choose(&known, cluster, settings, wanted) {
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+            answer => return answer,
+        }
+        let now = self.view(op, true).await?;
+        subnets::choose(&now, cluster, settings, wanted)
+    }
+
+    /// Drops what is known: AWS said that a subnet is not there, or leadership changed.
+    pub fn forget(&self) {
+        self.view.forget();
+        self.networks.forget();
+    }
+
+    async fn read(&self, op: &Op) -> Result<VpcView, AwsError> {
+        let client = &self.scope.client;
+        let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc])];
+        let subnets = DescribeSubnets { filters: filters.clone(), ..Default::default() };
+        let tables = DescribeRouteTables { filters, ..Default::default() };
+        let (subnets, tables) = tokio::try_join!(
+            client.read_all(op, subnets, |r, token| r.token = Some(token)),
+            client.read_all(op, tables, |r, token| r.token = Some(token)),
+        )?;
+        let zones = self.zones(op, &subnets).await?;
+        Ok(VpcView { subnets, tables, zones })
+    }
+
+    async fn zones(&self, op: &Op, of: &[Subnet]) -> Result<BTreeMap<Box<str>, AvailabilityZone>, AwsError> {
+        let known = self.zones.lock().clone();
+        if of.iter().all(|subnet| known.contains_key(&subnet.zone)) {
+            return Ok(known);
+        }
+        let zones = self.scope.client.read(op, DescribeAvailabilityZones).await?;
+        let zones: BTreeMap<_, _> = zones.into_iter().map(|zone| (zone.name.clone(), zone)).collect();
+        self.zones.lock().clone_from(&zones);
+        Ok(zones)
+    }
+}

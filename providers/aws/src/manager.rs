@@ -1,0 +1,95 @@
+//! The cloud-controller-manager for AWS.
+
+use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
+
+use ccm_core::{
+    app::{self, BoxError},
+    config::{Config, Product},
+    provider::CloudProvider,
+};
+
+use crate::{
+    api::Connection,
+    config::{self, Settings},
+    provider::{AwsProvider, NAME},
+    tagging,
+};
+
+/// First and longest pause between attempts to find the own instance while AWS does not answer.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Describes this binary to the framework.
+pub fn product() -> Product {
+    let mut product = Product::new("ccm-aws", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
+    product.controllers.push(tagging::info());
+    product.extra_flags = tagging::flags();
+    product
+}
+
+/// Runs the manager with these arguments (without the program's name) to its end. `connect` makes the way to AWS from the
+/// checked cloud config.
+pub async fn run<C, F>(args: impl IntoIterator<Item = OsString>, connect: C) -> ExitCode
+where
+    C: FnOnce(Settings) -> F,
+    F: Future<Output = Result<Connection, BoxError>>,
+{
+    app::run(
+        product(),
+        args,
+        |config| async move { Ok(Arc::new(build(config, connect).await?) as Arc<dyn CloudProvider>) },
+    )
+    .await
+}
+
+/// Makes the provider from the flags and the cloud config that they name. Waits while AWS is down.
+///
+/// # Errors
+/// Mistakes in the cloud config and in the flags of the tagging controller, all together; no connection; region, VPC or
+/// cluster cannot be found.
+pub async fn build<C, F>(config: Config, connect: C) -> Result<AwsProvider, BoxError>
+where
+    C: FnOnce(Settings) -> F,
+    F: Future<Output = Result<Connection, BoxError>>,
+{
+    let (settings, tagging) = read(&config)?;
+    settings.log();
+    let Connection { region, transport, metadata } = connect(settings.clone()).await?;
+    let settings = Settings { region: Some(region), ..settings };
+    let mut pause = PAUSE.0;
+    loop {
+        let error = match AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await {
+            Ok(provider) => return Ok(provider.with_tagging(tagging)),
+            Err(error) => error,
+        };
+        if !error.may_pass() {
+            return Err(error.into());
+        }
+        // An outage must not become a restart loop; a signal ends the wait.
+        tracing::warn!(error = %chain(&error), ?pause, "AWS does not say which cluster this is; asking again");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Reads the cloud config, and the flags of the tagging controller where that is selected.
+fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxError> {
+    let file = config.generic.cloud_config.as_deref();
+    let settings = file.map_or_else(|| Ok(Settings::default()), config::load);
+    let selected = config.generic.controllers.is_enabled(tagging::NAME);
+    let tagging = selected.then(|| tagging::Options::parse(&config.extra)).transpose();
+    match (settings, tagging) {
+        (Ok(settings), Ok(tagging)) => Ok((settings, tagging)),
+        (Err(file), Ok(_)) => Err(file.into()),
+        (Ok(_), Err(flags)) => Err(flags.into()),
+        (Err(file), Err(flags)) => Err(format!("{}\n{flags}", chain(&file)).into()),
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests;

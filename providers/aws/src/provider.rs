@@ -1,0 +1,183 @@
+//! The provider: the parts of this crate, put together for one account, region, VPC and cluster.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::{NodeFields, NodeView},
+    provider::{CloudError, CloudProvider, ExtraController, Instances, NodeClaim, Op, ProviderContext, Routes},
+    runtime::gate::WriteGate,
+};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{Action, Class, Metadata, Transport},
+    client::Client,
+    config::Settings,
+    identity::{self, IdentityError},
+    instances::{Ec2Instances, InstanceStore},
+    routes::Ec2Routes,
+    scope::Scope,
+    tagging,
+};
+
+/// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
+pub const NAME: &str = "aws";
+
+/// Longest time that the start waits for a look at all instances, which saves requests later and nothing else.
+const WARM_UP: Duration = Duration::from_secs(10);
+
+/// The AWS provider.
+pub struct AwsProvider {
+    scope: Scope,
+    store: Arc<InstanceStore>,
+    instances: Ec2Instances,
+    routes: Ec2Routes,
+    tagging: Option<tagging::Options>,
+    /// Whether the metrics of requests are offered already: `start` may be called again.
+    registered: Mutex<bool>,
+}
+
+impl AwsProvider {
+    /// Makes a provider: finds out where it works and for which cluster, by the configuration alone if that says all of it.
+    ///
+    /// # Errors
+    /// Region, VPC or cluster are neither configured nor to be found.
+    pub async fn connect(
+        settings: Settings,
+        transport: Arc<dyn Transport>,
+        metadata: Arc<dyn Metadata>,
+    ) -> Result<Self, IdentityError> {
+        let client = Client::new(transport).with_limits(&settings.limits);
+        // Before leadership: it reads.
+        let op = Op::new("", CancellationToken::new(), WriteGate::shut());
+        let found = identity::find(&settings, &client, &*metadata, &op).await?;
+        let settings = Settings { region: Some((&*found.region).into()), subnet: found.subnet, ..settings };
+        let (region, vpc, cluster) = (found.region, found.vpc, found.cluster);
+        tracing::info!(%region, %vpc, cluster = cluster.id(), "AWS");
+        if cluster.id().is_empty() {
+            tracing::error!(
+                "AWS cloud failed to find ClusterID: the own instance has no tag kubernetes.io/cluster/<ID>, and the \
+                 cloud config sets no KubernetesClusterID"
+            );
+        }
+        let scope = Scope { client, cluster, region, vpc, settings: Arc::new(settings) };
+        Ok(Self::new(scope))
+    }
+
+    /// Makes a provider of known surroundings.
+    pub fn new(scope: Scope) -> Self {
+        let store = InstanceStore::new(scope.clone());
+        let instances = Ec2Instances::new(scope.clone(), store.clone());
+        let routes = Ec2Routes::new(scope.clone(), store.clone());
+        Self { scope, store, instances, routes, tagging: None, registered: Mutex::new(false) }
+    }
+
+    /// Sets what the tagging controller is told; without it there is none.
+    #[must_use]
+    pub fn with_tagging(mut self, options: Option<tagging::Options>) -> Self {
+        self.tagging = options;
+        self
+    }
+
+    /// Returns where it works.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Offers the metrics of requests, once.
+    fn offer_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
+        let mut registered = self.registered.lock();
+        if !*registered {
+            let refused =
+                |error| CloudError::invalid_input("metrics of AWS requests cannot be offered").with_source(error);
+            self.scope.client.register(registry).map_err(refused)?;
+            *registered = true;
+        }
+        Ok(())
+    }
+
+    /// Looks at all instances of the cluster at once, so that nodes need not be asked for in small groups. Without it
+    /// everything works as well.
+    async fn warm_up(&self, op: &Op) {
+        if let Err(error) = self.store.prime(op).await {
+            tracing::warn!(%error, "instances cannot be listed yet");
+        }
+    }
+}
+
+impl std::fmt::Debug for AwsProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Scope { region, vpc, cluster, .. } = &self.scope;
+        f.debug_struct("AwsProvider")
+            .field("region", region)
+            .field("vpc", vpc)
+            .field("cluster", &cluster.id())
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CloudProvider for AwsProvider {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn has_cluster_id(&self) -> bool {
+        !self.scope.cluster.id().is_empty()
+    }
+
+    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
+    /// without any scheme, which is a bare instance ID.
+    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+        match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
+            Some((scheme, _)) if scheme != NAME => NodeClaim::Foreign,
+            _ => NodeClaim::Ours,
+        }
+    }
+
+    fn mutations(&self) -> &'static [&'static str] {
+        static WRITES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+            let writes = Action::ALL.iter().filter(|action| action.class() == Class::Write);
+            let names: BTreeSet<_> = writes.map(|action| action.operation()).collect();
+            names.into_iter().collect()
+        });
+        &WRITES
+    }
+
+    /// Every label, because annotations of Services name those that choose target nodes.
+    fn node_fields(&self) -> NodeFields {
+        NodeFields { all_labels: true, ..NodeFields::default() }
+    }
+
+    /// Offers metrics and looks at all instances. AWS need not answer.
+    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+        self.offer_metrics(&cx.metrics)?;
+        let op = Op::new(cx.cluster_name, cx.cancel, cx.gate).with_deadline(Instant::now() + WARM_UP);
+        self.warm_up(&op).await;
+        Ok(())
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(&self.instances)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        Some(&self.routes)
+    }
+
+    fn controllers(&self) -> Vec<ExtraController> {
+        let tagging = self.tagging.clone();
+        tagging.map(|options| tagging::controller(options, self.scope.clone())).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

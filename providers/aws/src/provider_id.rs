@@ -1,0 +1,273 @@
+//! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever written there.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use ccm_core::{
+    k8s::NodeView,
+    provider::{CloudError, ErrorKind},
+};
+
+use crate::api::InstanceId;
+
+/// What a provider ID begins with.
+pub const SCHEME: &str = "aws://";
+/// Beginning of the ID of a Fargate node.
+const FARGATE: &str = "fargate-";
+/// Beginning of the ID of an instance.
+const INSTANCE: &str = "i-";
+/// Most parts of a path: zone, something that Fargate writes, ID.
+const MOST_PARTS: usize = 3;
+
+/// What a Node is in AWS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProviderId {
+    /// An EC2 instance.
+    Instance {
+        /// Zone as it is written there. Trusted for nothing: an instance's own answer says where it is.
+        zone: Option<Box<str>>,
+        /// ID.
+        id: InstanceId,
+    },
+    /// A Fargate node, which is a network interface and no instance.
+    Fargate {
+        /// The last part, such as `fargate-ip-10-0-55-27.us-west-2.compute.internal`.
+        id: Box<str>,
+    },
+}
+
+/// A provider ID that is of neither kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Invalid format for AWS instance ({0})")]
+pub struct InvalidProviderId(pub Box<str>);
+
+impl From<InvalidProviderId> for CloudError {
+    fn from(error: InvalidProviderId) -> Self {
+        Self::new(ErrorKind::InvalidInput, error.to_string())
+    }
+}
+
+impl ProviderId {
+    /// Names an instance in its zone.
+    pub fn instance(zone: &str, id: InstanceId) -> Self {
+        Self::Instance { zone: (!zone.is_empty()).then(|| zone.into()), id }
+    }
+
+    /// Reads a provider ID. Text without the scheme counts as a bare ID; an account in front of the path is ignored.
+    ///
+    /// # Errors
+    /// Its last part is neither an instance's nor a Fargate node's, or there are too many parts.
+    pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
+        let path = match text.strip_prefix(SCHEME) {
+            // What stands before the first slash is the account.
+            Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
+            None => text,
+        };
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (Some(&id), true) = (parts.last(), parts.len() <= MOST_PARTS) else {
+            return Err(InvalidProviderId(text.into()));
+        };
+        if id.starts_with(FARGATE) {
+            return Ok(Self::Fargate { id: id.into() });
+        }
+        if !id.starts_with(INSTANCE) {
+            return Err(InvalidProviderId(text.into()));
+        }
+        Ok(Self::instance(if parts.len() > 1 { parts[0] } else { "" }, InstanceId::from(id)))
+    }
+
+    /// Reads the provider ID of a Node; `None` when it has none yet.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn of(node: &NodeView) -> Result<Option<Self>, InvalidProviderId> {
+        node.provider_id.as_deref().map(Self::parse).transpose()
+    }
+
+    /// Returns the instance; `None` for Fargate.
+    pub fn instance_id(&self) -> Option<&InstanceId> {
+        match self {
+            Self::Instance { id, .. } => Some(id),
+            Self::Fargate { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for ProviderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instance { zone: Some(zone), id } => write!(f, "{SCHEME}/{zone}/{id}"),
+            Self::Instance { zone: None, id } => write!(f, "{SCHEME}/{id}"),
+            Self::Fargate { id } => write!(f, "{SCHEME}/{id}"),
+        }
+    }
+}
+
+/// Returns the instance that a Node's provider ID names; `None` without one, for Fargate, and for another cloud's Node.
+pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
+    ProviderId::of(node).ok().flatten().and_then(|id| id.instance_id().cloned())
+}
+
+/// Returns the instances of Nodes, in their order.
+///
+/// # Errors
+/// The first Node whose provider ID is missing or is not an instance's.
+pub fn all_instances<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Result<Vec<InstanceId>, CloudError> {
+    let one = |node: &NodeView| match ProviderId::of(node) {
+        Ok(Some(ProviderId::Instance { id, .. })) => Ok(id),
+        Ok(Some(id @ ProviderId::Fargate { .. })) => Err(format!("{id} is no instance")),
+        Ok(None) => Err("it has no provider ID".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    nodes
+        .into_iter()
+        .map(|node| {
+            one(node).map_err(|why| CloudError::invalid_input(format!("find instance of node {}: {why}", node.name)))
+        })
+        .collect()
+}
+
+/// Returns the instances of those Nodes that have one, in their order. Others are left out: Fargate and Nodes without
+/// provider ID quietly, those whose provider ID cannot be read with a line in the log.
+pub fn known_instances<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
+    let mut ids = Vec::new();
+    for node in nodes {
+        match ProviderId::of(node) {
+            Ok(Some(ProviderId::Instance { id, .. })) => ids.push(id),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(node = %node.name, error = %error, "node left out"),
+        }
+    }
+    ids
+}
+
+/// Which Node is which instance's.
+#[derive(Debug, Default)]
+pub struct NodeIndex(HashMap<InstanceId, Vec<Arc<str>>>);
+
+impl NodeIndex {
+    /// Indexes Nodes by the instance of their provider ID, whatever their names.
+    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Self {
+        let mut index: HashMap<InstanceId, Vec<Arc<str>>> = HashMap::new();
+        for node in nodes {
+            if let Some(id) = instance_of(node) {
+                index.entry(id).or_default().push(node.name.clone());
+            }
+        }
+        Self(index)
+    }
+
+    /// Returns the name of the one Node of an instance.
+    ///
+    /// # Errors
+    /// There is none ([`ErrorKind::NotFound`]), or more than one.
+    pub fn node_of(&self, id: &InstanceId) -> Result<&Arc<str>, CloudError> {
+        match self.0.get(id).map(Vec::as_slice) {
+            Some([name]) => Ok(name),
+            None | Some([]) => {
+                Err(CloudError::new(ErrorKind::NotFound, format!("node with instanceID \"{id}\" not found")))
+            }
+            Some(_) => {
+                Err(CloudError::new(ErrorKind::Conflict, format!("multiple nodes with instanceID \"{id}\" found")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(name: &str, provider_id: &str) -> NodeView {
+        NodeView { provider_id: (!provider_id.is_empty()).then(|| provider_id.into()), ..NodeView::named(name) }
+    }
+
+    // IN1
+    #[test]
+    fn every_form_ever_written_is_read_by_its_last_part() {
+        let instances = [
+            ("aws:///us-east-1a/i-12345678", Some("us-east-1a"), "i-12345678"),
+            ("aws:////i-12345678", None, "i-12345678"),
+            ("i-12345678", None, "i-12345678"),
+            ("aws:///us-east-1a/i-12345678abcdef01", Some("us-east-1a"), "i-12345678abcdef01"),
+            ("aws:////i-12345678abcdef01", None, "i-12345678abcdef01"),
+            ("i-12345678abcdef01", None, "i-12345678abcdef01"),
+            ("aws://account/us-east-1a/i-12345678", Some("us-east-1a"), "i-12345678"),
+        ];
+        for (text, zone, id) in instances {
+            let expected = ProviderId::Instance { zone: zone.map(Into::into), id: id.into() };
+            assert_eq!(ProviderId::parse(text), Ok(expected), "{text}");
+        }
+        for id in ["fargate-ip-192-168-164-88.internal", "fargate-192.168.164.88"] {
+            let text = format!("aws:///us-west-2c/1abc-2def/{id}");
+            assert_eq!(ProviderId::parse(&text), Ok(ProviderId::Fargate { id: id.into() }));
+        }
+    }
+
+    // IN2
+    #[test]
+    fn what_is_no_instance_is_refused_with_its_text() {
+        for text in [
+            "vol-123456789",
+            "aws:///us-east-1a/vol-12345678abcdef01",
+            "aws://accountid/us-east-1a/vol-12345678abcdef01",
+            "aws:///us-east-1a/vol-12345678abcdef01/suffix",
+            "aws:///us-east-1a/i-12345678/suffix",
+            "aws:///a/b/c/i-12345678",
+            "aws://i-12345678",
+            "foo://com-2351",
+            "aws://",
+            "",
+        ] {
+            let error = ProviderId::parse(text).unwrap_err();
+            assert_eq!(error.to_string(), format!("Invalid format for AWS instance ({text})"));
+        }
+    }
+
+    // IN2
+    #[test]
+    fn a_bad_node_fails_the_strict_list_and_is_left_out_of_the_other() {
+        let nodes = [node("good", "aws:///a/i-1"), node("bad", "aws:///a/vol-1"), node("none", "")];
+        let error = all_instances(&nodes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("node bad"), "{error}");
+        assert_eq!(all_instances(&nodes[..1]).unwrap(), [InstanceId::from("i-1")]);
+        assert_eq!(known_instances(&nodes), [InstanceId::from("i-1")]);
+        assert!(known_instances(&nodes[1..]).is_empty());
+        assert!(known_instances([&node("f", "aws:///a/x/fargate-10.0.0.1")]).is_empty());
+    }
+
+    // IN3
+    #[test]
+    fn nodes_of_other_clouds_have_no_instance_and_no_error() {
+        assert_eq!(instance_of(&node("a", "foo://com-2351")), None);
+        assert_eq!(instance_of(&node("a", "aws:////i-12345678abcdef01")), Some("i-12345678abcdef01".into()));
+    }
+
+    // IN6
+    #[test]
+    fn an_instance_leads_to_its_one_node_whatever_the_nodes_name() {
+        for name in ["ip-172-20-0-100.ec2.internal", "i-0.us-west-2.compute.internal", "foo"] {
+            let index = NodeIndex::new([&node(name, "aws:///us-west-2a/i-0")]);
+            assert_eq!(&**index.node_of(&"i-0".into()).unwrap(), name);
+        }
+        let index = NodeIndex::new([&node("a", "aws:///z/i-0"), &node("b", "aws:////i-0"), &node("c", "")]);
+        assert_eq!(index.node_of(&"i-1".into()).unwrap_err().to_string(), "node with instanceID \"i-1\" not found");
+        let error = index.node_of(&"i-0".into()).unwrap_err();
+        assert_eq!(error.to_string(), "multiple nodes with instanceID \"i-0\" found");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(zone in "[a-z0-9-]{0,8}", id in "(i-|fargate-)[a-z0-9.-]{0,12}", account in "[a-z0-9]{0,4}") {
+            let parsed = ProviderId::parse(&format!("aws://{account}/{zone}/{id}")).unwrap();
+            prop_assert_eq!(ProviderId::parse(&parsed.to_string()), Ok(parsed));
+        }
+
+        #[test]
+        fn no_text_is_too_odd_to_be_refused(text in ".{0,40}") {
+            let _ = ProviderId::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+use ccm_core::provider::{CloudError, ErrorKind};
+use ipnet::IpNet;
+
+use crate::api::{AwsError, RouteTableId};
+
+/// Why routes could not be listed or changed. The wording is upstream's where it has one.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum RouteError {
+    #[error("unable to find route table for AWS cluster: {cluster}")]
+    NoTable { cluster: Box<str> },
+    #[error("unable to find route tables for AWS cluster: {cluster}: {}", missing.join(", "))]
+    MissingTables { cluster: Box<str>, missing: Vec<Box<str>> },
+    #[error("found multiple matching AWS route tables for AWS cluster: {cluster}")]
+    SeveralTables { cluster: Box<str> },
+    #[error("error describing AWS route tables")]
+    Tables(#[source] AwsError),
+    #[error("error describing instances that routes lead to")]
+    Instances(#[source] AwsError),
+    #[error("error configuring source-dest-check on {what}")]
+    SourceDestCheck {
+        what: Box<str>,
+        #[source]
+        source: AwsError,
+    },
+    #[error("error creating AWS route ({destination})")]
+    Create {
+        destination: IpNet,
+        #[source]
+        source: AwsError,
+    },
+    #[error("error replacing AWS route ({destination})")]
+    Replace {
+        destination: IpNet,
+        #[source]
+        source: AwsError,
+    },
+    #[error("error deleting AWS route ({destination})")]
+    Delete {
+        destination: IpNet,
+        #[source]
+        source: AwsError,
+    },
+    #[error("error creating AWS route ({destination}): table {table} has one to {target}, which is not this cluster's")]
+    Taken { destination: IpNet, table: RouteTableId, target: Box<str> },
+    #[error("error creating AWS route ({destination}): table {table} is said to have it, but does not show it yet")]
+    Unseen { destination: IpNet, table: RouteTableId },
+    #[error("error deleting AWS route ({destination}): it led nowhere when it was listed, but leads to {target} now")]
+    Revived { destination: IpNet, target: Box<str> },
+    #[error("error deleting AWS route ({destination}): {name:?} is no route of this provider")]
+    UnknownRoute { destination: IpNet, name: Box<str> },
+    #[error("node {node} has no provider ID yet")]
+    NoProviderId { node: Box<str> },
+    #[error("node {node} takes no routes: {why}")]
+    NoInstance { node: Box<str>, why: Box<str> },
+    #[error("instance {instance} of node {node} not found")]
+    Gone { node: Box<str>, instance: Box<str> },
+}
+
+impl RouteError {
+    /// Tells whether EC2 wants an interface named because the instance has several.
+    pub(super) fn wants_interface(&self) -> bool {
+        match self {
+            Self::SourceDestCheck { source, .. } | Self::Create { source, .. } | Self::Replace { source, .. } => {
+                source.is("InvalidInstanceID")
+            }
+            _ => false,
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoTable { .. }
+            | Self::MissingTables { .. }
+            | Self::SeveralTables { .. }
+            | Self::Taken { .. }
+            | Self::UnknownRoute { .. }
+            | Self::NoInstance { .. } => ErrorKind::InvalidInput,
+            Self::Revived { .. } | Self::Unseen { .. } => ErrorKind::Conflict,
+            Self::Gone { .. } => ErrorKind::NotFound,
+            _ => ErrorKind::Transient,
+        }
+    }
+
+    fn answer(&self) -> Option<&AwsError> {
+        match self {
+            Self::Tables(source)
+            | Self::Instances(source)
+            | Self::SourceDestCheck { source, .. }
+            | Self::Create { source, .. }
+            | Self::Replace { source, .. }
+            | Self::Delete { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<RouteError> for CloudError {
+    fn from(error: RouteError) -> Self {
+        let Some(answer) = error.answer() else { return Self::new(error.kind(), error.to_string()) };
+        // Kind, pause, reason and request ID are those of AWS' answer; the text says what was attempted.
+        let cause = Self::from(answer.clone());
+        let mut wrapped = Self::new(cause.kind(), error.to_string());
+        if let Some(after) = cause.retry_after() {
+            wrapped = wrapped.with_retry_after(after);
+        }
+        if let Some(reason) = cause.reason() {
+            wrapped = wrapped.with_reason(reason);
+        }
+        if let Some(id) = cause.request_id() {
+            wrapped = wrapped.with_request_id(id);
+        }
+        wrapped.with_source(cause)
+    }
+}

@@ -1,0 +1,158 @@
+//! Routes from pod networks to instances, in the cluster's route tables.
+//!
+//! The table is the one of the VPC with the cluster's tag, or those that `RouteTableID` names; with several, each gets every
+//! route. Only routes to instances are the provider's business, and routes that lead nowhere any more; those to gateways,
+//! NAT gateways, peerings and instances of others are neither listed nor changed.
+//!
+//! An instance forwards packets of pods only without the source/destination check, which is switched off where it is on.
+//! EC2 takes an instance with several interfaces as a target only by an interface; that is the primary one.
+//!
+//! The tables are read once for each pass of the route controller, when it lists the routes; see [`tables`] for how old they
+//! may be when they are used.
+
+mod apply;
+mod error;
+mod plan;
+mod tables;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::NodeView,
+    provider::{CloudError, Op, Route, RouteChange, Routes},
+};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use self::{
+    error::RouteError,
+    plan::{Hop, Nodes},
+    tables::Tables,
+};
+use crate::{
+    api::InstanceId,
+    instances::{Instance, InstanceStore},
+    provider_id::ProviderId,
+    scope::Scope,
+};
+
+/// How old facts about instances may be: interfaces and tags seldom change, and EC2 refuses what is no longer right.
+const INSTANCE_AGE: Duration = Duration::from_secs(600);
+/// Changes in flight. The budgets of the client pace them anyway.
+const CONCURRENT: usize = 10;
+
+/// What is known about instances; `None` for those that are proved absent.
+type Known = HashMap<InstanceId, Option<Arc<Instance>>>;
+
+/// Routes of EC2.
+pub struct Ec2Routes {
+    scope: Scope,
+    store: Arc<InstanceStore>,
+    tables: Tables,
+    /// Instances and interfaces whose source/destination check was switched off, and when: what is known of them may be
+    /// older.
+    unchecked: Mutex<HashMap<Box<str>, Instant>>,
+}
+
+impl Ec2Routes {
+    /// Makes the routes capability.
+    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+        let tables = Tables::new(scope.clone());
+        Self { scope, store, tables, unchecked: Mutex::default() }
+    }
+
+    async fn look_up(&self, op: &Op, ids: &[InstanceId], max_age: Duration) -> Result<Known, RouteError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        self.store.look_up(op, ids, max_age).await.map_err(RouteError::Instances)
+    }
+
+    /// Tells of hops that are no node's which ones are somebody else's: instances without the cluster's tag, and interfaces of
+    /// which nobody says that they are an instance's, and those of which nothing is known. An instance that is gone was a
+    /// node.
+    async fn foreign(&self, op: &Op, hops: &[Hop]) -> Result<Vec<Hop>, RouteError> {
+        let instances = hops.iter().filter_map(|hop| match hop {
+            Hop::Instance(id) => Some(id.clone()),
+            Hop::Interface(_) => None,
+        });
+        let known = self.look_up(op, &instances.collect::<Vec<_>>(), INSTANCE_AGE).await?;
+        let is_foreign = |hop: &&Hop| match hop {
+            Hop::Instance(id) => match known.get(id) {
+                Some(Some(instance)) => !instance.in_cluster,
+                Some(None) => false,
+                None => true,
+            },
+            Hop::Interface(_) => true,
+        };
+        Ok(hops.iter().filter(is_foreign).cloned().collect())
+    }
+
+    fn apply_one<'a>(
+        &'a self,
+        op: &'a Op,
+        change: &'a RouteChange,
+        instances: &'a Result<Known, RouteError>,
+    ) -> BoxFuture<'a, Result<(), CloudError>> {
+        async move {
+            match change {
+                RouteChange::Create { node, destination } => self.create(op, node, *destination, instances).await,
+                RouteChange::Delete(route) => self.delete(op, route).await,
+            }
+            .map_err(CloudError::from)
+        }
+        .boxed()
+    }
+
+    async fn list_routes(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, RouteError> {
+        let tables = self.tables.read(op).await?;
+        let mut known = Nodes::default();
+        let mut ids = Vec::new();
+        for node in nodes {
+            if let Some(id) = instance_of(node) {
+                known.add(id.clone(), node);
+                ids.push(id);
+            }
+        }
+        let is_interface = |hop: &Hop| matches!(hop, Hop::Interface(_));
+        if plan::unaccounted(&tables, &known).iter().any(is_interface) {
+            // Whose interfaces they are is known by the instances alone.
+            for instance in self.look_up(op, &ids, INSTANCE_AGE).await?.into_values().flatten() {
+                known.add_interfaces(&instance);
+            }
+        }
+        let foreign = self.foreign(op, &plan::unaccounted(&tables, &known)).await?;
+        Ok(plan::list(&tables, &known, |hop| foreign.contains(hop)))
+    }
+}
+
+/// Returns the instance of a node; `None` for Fargate, other clouds, and nodes without provider ID.
+fn instance_of(node: &NodeView) -> Option<InstanceId> {
+    ProviderId::of(node).ok().flatten()?.instance_id().cloned()
+}
+
+#[async_trait]
+impl Routes for Ec2Routes {
+    async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
+        Ok(self.list_routes(op, nodes).await?)
+    }
+
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+        let wanted = changes.iter().filter_map(|change| match change {
+            RouteChange::Create { node, .. } => instance_of(node),
+            RouteChange::Delete(_) => None,
+        });
+        let mut wanted: Vec<InstanceId> = wanted.collect();
+        wanted.sort();
+        wanted.dedup();
+        // Once for all changes; a failure is that of each creation.
+        let instances = &self.look_up(op, &wanted, INSTANCE_AGE).await;
+        let answers: Vec<_> = changes.iter().map(|change| self.apply_one(op, change, instances)).collect();
+        stream::iter(answers).buffered(CONCURRENT).collect().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! What is at a destination, whose it is, and what has to be done about it. Pure.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    str::FromStr,
+    sync::Arc,
+};
+
+use ccm_core::{k8s::NodeView, provider};
+use ipnet::IpNet;
+
+use crate::{
+    api::{
+        EniId, InstanceId, RouteTableId,
+        ec2::{Route, RouteTable, RouteTarget},
+    },
+    instances::Instance,
+};
+
+/// Where a route leads to that may be one of the cluster's: to an instance, or to a network interface of which AWS does
+/// not say whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Hop {
+    Instance(InstanceId),
+    Interface(EniId),
+}
+
+/// What one table has at a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Occupant {
+    /// No route.
+    Nobody,
+    /// A route to a gateway, a NAT gateway, a peering or whatever else is no instance: never touched. With its target.
+    Foreign(Box<str>),
+    /// A route to an instance or an interface.
+    Hop { hop: Hop, blackhole: bool },
+}
+
+/// What a node's routes are to lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) instance: InstanceId,
+    /// The primary interface, when there are several: EC2 does not take the instance then.
+    pub(super) interface: Option<EniId>,
+    /// Every interface of the instance.
+    pub(super) interfaces: Vec<EniId>,
+    /// Whether the target drops packets that are not its own, as far as is known.
+    pub(super) checked: bool,
+}
+
+/// What creating a route takes in one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Creation {
+    /// It is there.
+    Done,
+    Create,
+    /// One that leads nowhere, or to another instance of the cluster, is there.
+    Replace,
+    /// The destination is somebody else's. With the target.
+    Taken(Box<str>),
+}
+
+/// What deleting a route takes in one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deletion {
+    /// It is not there any more.
+    Done,
+    Delete,
+    /// It led nowhere when it was listed, and leads somewhere now.
+    Revived,
+}
+
+/// What is needed to find a listed route again: where it leads to, and the tables that have it. The name of a
+/// [`provider::Route`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Handle {
+    pub(super) hop: Hop,
+    pub(super) tables: Vec<RouteTableId>,
+}
+
+/// The nodes, by what routes lead to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nodes {
+    by_hop: HashMap<Hop, Vec<Arc<NodeView>>>,
+}
+
+impl fmt::Display for Hop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instance(id) => write!(f, "{id}"),
+            Self::Interface(id) => write!(f, "{id}"),
+        }
+    }
+}
+
+impl FromStr for Hop {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            text if text.starts_with("i-") => Ok(Self::Instance(text.into())),
+            text if text.starts_with("eni-") => Ok(Self::Interface(text.into())),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in ", self.hop)?;
+        for (i, table) in self.tables.iter().enumerate() {
+            write!(f, "{}{table}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Handle {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (hop, tables) = text.split_once(" in ").ok_or(())?;
+        let tables: Vec<RouteTableId> = tables.split(',').filter(|id| !id.is_empty()).map(Into::into).collect();
+        if tables.is_empty() { Err(()) } else { Ok(Self { hop: hop.parse()?, tables }) }
+    }
+}
+
+impl Target {
+    /// Finds what routes to the instance have to lead to.
+    pub(super) fn of(instance: &Instance) -> Option<Self> {
+        let attached: Vec<_> = instance.interfaces.iter().filter(|eni| eni.device_index.is_some()).collect();
+        let interfaces = instance.interfaces.iter().map(|eni| eni.id.clone()).collect();
+        let primary = instance.primary_interface();
+        let (interface, check) = match (attached.len(), primary) {
+            (0 | 1, primary) => (None, instance.source_dest_check.or(primary.and_then(|eni| eni.source_dest_check))),
+            (_, Some(primary)) => (Some(primary.id.clone()), primary.source_dest_check.or(instance.source_dest_check)),
+            (_, None) => return None,
+        };
+        Some(Self { instance: instance.id.clone(), interface, interfaces, checked: check != Some(false) })
+    }
+
+    pub(super) fn to_route(&self) -> RouteTarget {
+        match &self.interface {
+            Some(interface) => RouteTarget::Interface(interface.clone()),
+            None => RouteTarget::Instance(self.instance.clone()),
+        }
+    }
+
+    pub(super) fn is_behind(&self, hop: &Hop) -> bool {
+        match hop {
+            Hop::Instance(id) => *id == self.instance,
+            Hop::Interface(id) => self.interfaces.contains(id),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interface {
+            Some(interface) => write!(f, "{interface} of {}", self.instance),
+            None => write!(f, "{}", self.instance),
+        }
+    }
+}
+
+impl Nodes {
+    /// Adds a node with its instance.
+    pub(super) fn add(&mut self, instance: InstanceId, node: &Arc<NodeView>) {
+        self.by_hop.entry(Hop::Instance(instance)).or_default().push(node.clone());
+    }
+
+    /// Adds what the interfaces of a node's instance are.
+    pub(super) fn add_interfaces(&mut self, instance: &Instance) {
+        let Some(nodes) = self.by_hop.get(&Hop::Instance(instance.id.clone())).cloned() else { return };
+        for interface in &instance.interfaces {
+            self.by_hop.insert(Hop::Interface(interface.id.clone()), nodes.clone());
+        }
+    }
+
+    pub(super) fn knows(&self, hop: &Hop) -> bool {
+        self.by_hop.contains_key(hop)
+    }
+
+    /// Returns the node that a hop belongs to. Of several Nodes of one instance the one that wants the destination has the
+    /// route.
+    fn at(&self, hop: &Hop, destination: &IpNet) -> Option<&Arc<NodeView>> {
+        let nodes = self.by_hop.get(hop)?;
+        let wants = nodes.iter().find(|node| wants(node, destination));
+        wants.or_else(|| nodes.iter().min_by(|a, b| a.name.cmp(&b.name)))
+    }
+}
+
+fn wants(node: &NodeView, destination: &IpNet) -> bool {
+    node.pod_cidrs.iter().any(|cidr| cidr.parse::<IpNet>().is_ok_and(|net| net.trunc() == *destination))
+}
+
+/// Tells where a route leads to, if that is neither foreign nor unknown.
+fn hop(route: &Route) -> Option<Hop> {
+    match (&route.gateway, &route.instance, &route.interface) {
+        (Some(_), ..) | (None, None, None) => None,
+        (None, Some(instance), _) => Some(Hop::Instance(instance.clone())),
+        (None, None, Some(interface)) => Some(Hop::Interface(interface.clone())),
+    }
+}
+
+/// Tells what a table has at a destination.
+pub(super) fn occupant(table: &RouteTable, destination: &IpNet) -> Occupant {
+    let is_there = |route: &&Route| route.destination.is_some_and(|net| net.trunc() == destination.trunc());
+    let Some(route) = table.routes.iter().find(is_there) else { return Occupant::Nobody };
+    match hop(route) {
+        Some(hop) => Occupant::Hop { hop, blackhole: route.blackhole },
+        None => Occupant::Foreign(route.gateway.clone().unwrap_or_else(|| "something that is no instance".into())),
+    }
+}
+
+/// Puts a change that was made into a table that was read before it.
+pub(super) fn put(table: &mut RouteTable, destination: IpNet, target: Option<&Target>) {
+    table.routes.retain(|route| route.destination != Some(destination));
+    if let Some(target) = target {
+        table.routes.push(Route {
+            destination: Some(destination),
+            blackhole: false,
+            instance: Some(target.instance.clone()),
+            interface: target.interface.clone(),
+            gateway: None,
+        });
+    }
+}
+
+/// Returns where routes lead to that no node accounts for.
+pub(super) fn unaccounted(tables: &[RouteTable], nodes: &Nodes) -> Vec<Hop> {
+    let hops = tables.iter().flat_map(|table| &table.routes).filter(|route| !route.blackhole).filter_map(hop);
+    let mut hops: Vec<Hop> = hops.filter(|hop| !nodes.knows(hop)).collect();
+    hops.sort();
+    hops.dedup();
+    hops
+}
+
+/// Lists the routes to instances, and those that lead nowhere, without the ones that `is_foreign` names.
+///
+/// A route to the instance of the node that wants it is listed as such even if it leads nowhere: the instance is stopped, and
+/// making the route anew would change nothing, at every pass.
+///
+/// A route that is in some of several tables only, and that its node wants, is left out, so that it is created in the
+/// others; one that nobody wants is listed, so that it goes.
+pub(super) fn list(tables: &[RouteTable], nodes: &Nodes, is_foreign: impl Fn(&Hop) -> bool) -> Vec<provider::Route> {
+    let mut found: BTreeMap<(IpNet, Hop, bool), Vec<RouteTableId>> = BTreeMap::new();
+    for table in tables {
+        for route in &table.routes {
+            let (Some(destination), Some(hop)) = (route.destination, hop(route)) else { continue };
+            let destination = destination.trunc();
+            let is_right = || nodes.at(&hop, &destination).is_some_and(|node| wants(node, &destination));
+            let blackhole = route.blackhole && !is_right();
+            if blackhole || nodes.knows(&hop) || !is_foreign(&hop) {
+                found.entry((destination, hop, blackhole)).or_default().push(table.id.clone());
+            }
+        }
+    }
+    let route = |((destination, hop, blackhole), mut has): ((IpNet, Hop, bool), Vec<RouteTableId>)| {
+        has.sort();
+        let node = if blackhole { None } else { nodes.at(&hop, &destination) };
+        let is_partial = has.len() < tables.len();
+        if is_partial && node.is_some_and(|node| wants(node, &destination)) {
+            return None;
+        }
+        let node = node.map(|node| node.name.clone());
+        let name = Handle { hop, tables: has }.to_string().into();
+        Some(provider::Route { name, node, node_addresses: None, destination, blackhole })
+    };
+    found.into_iter().filter_map(route).collect()
+}
+
+/// Decides how a table gets a route to `target`. `is_foreign` tells of another hop whether it is somebody else's.
+pub(super) fn create(occupant: &Occupant, target: &Target, is_foreign: impl Fn(&Hop) -> bool) -> Creation {
+    match occupant {
+        Occupant::Nobody => Creation::Create,
+        Occupant::Foreign(what) => Creation::Taken(what.clone()),
+        // Where it leads nowhere the instance is stopped.
+        Occupant::Hop { hop, .. } if target.is_behind(hop) => Creation::Done,
+        Occupant::Hop { hop, blackhole: false } if is_foreign(hop) => Creation::Taken(hop.to_string().into()),
+        Occupant::Hop { .. } => Creation::Replace,
+    }
+}
+
+/// Decides how a table loses a route that was listed with this hop.
+pub(super) fn delete(occupant: &Occupant, listed: &Hop, was_blackhole: bool) -> Deletion {
+    match occupant {
+        Occupant::Hop { hop, blackhole } if hop == listed => {
+            if was_blackhole && !blackhole {
+                Deletion::Revived
+            } else {
+                Deletion::Delete
+            }
+        }
+        _ => Deletion::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Tags and untags, and what comes of it.
+
+use std::{sync::Arc, time::Duration};
+
+use ccm_core::{
+    k8s::NodeView,
+    provider::{CloudError, ErrorKind},
+    runtime::queue::Backoff,
+};
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use super::{
+    Lane, Tagging,
+    metrics::ErrorType,
+    plan::{self, Failure, Item, LABEL, Refusal, Turn, Verb},
+};
+use crate::api::{
+    AwsError, InstanceId,
+    ec2::{CreateTags, DeleteTags},
+};
+
+/// Waits between tries. Nine of them take four minutes, about as long as a new instance may be unknown.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(1000) };
+/// Labels that are written at a time.
+const CONCURRENT_LABELS: usize = 10;
+
+/// An item whose turn it is.
+struct Job {
+    item: Item,
+    node: Option<Arc<NodeView>>,
+    id: InstanceId,
+}
+
+/// Why an item failed.
+#[derive(Debug, thiserror::Error)]
+enum JobError {
+    #[error("instance not tagged")]
+    Aws(#[source] AwsError),
+    #[error("node not labelled")]
+    Label(#[source] Box<kube::Error>),
+}
+
+impl Tagging {
+    /// Does what is to be done about items of one kind.
+    pub(super) async fn process(&self, lane: &Lane, items: Vec<Item>) {
+        let nodes = self.nodes.list();
+        let mut jobs = Vec::new();
+        for item in items {
+            let node = self.nodes.get(&item.node);
+            match plan::turn(&item, node.as_deref(), &nodes, &self.checksum) {
+                Turn::Do(id) => jobs.push(Job { item, node, id }),
+                Turn::Skip(why) => {
+                    tracing::debug!(node = %item.node, verb = ?item.verb, why, "nothing to do for a node");
+                    lane.end(&item);
+                }
+            }
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        match self.send(lane.verb, &jobs).await {
+            Ok(()) => self.sent(lane, jobs).await,
+            // Which of them it is about is in the message only.
+            Err(error) if jobs.len() > 1 && Refusal::of(error.code()).is_some() => {
+                for job in jobs {
+                    match self.send(lane.verb, std::slice::from_ref(&job)).await {
+                        Ok(()) => self.sent(lane, vec![job]).await,
+                        Err(error) => self.fail(lane, &job, &JobError::Aws(error)),
+                    }
+                }
+            }
+            Err(error) => {
+                for job in jobs {
+                    self.fail(lane, &job, &JobError::Aws(error.clone()));
+                }
+            }
+        }
+    }
+
+    async fn send(&self, verb: Verb, jobs: &[Job]) -> Result<(), AwsError> {
+        let mut resources: Vec<Box<str>> = jobs.iter().map(|job| job.id.as_str().into()).collect();
+        resources.sort();
+        resources.dedup();
+        let tags = self.options.tags.clone();
+        match verb {
+            Verb::Tag => {
+                let request = CreateTags { resources, tags };
+                self.scope.client.write(&self.op, request, "nodes have no label that says so").await
+            }
+            Verb::Untag => {
+                let request = DeleteTags { resources, tags };
+                self.scope.client.write(&self.op, request, "nodes are gone").await
+            }
+        }
+    }
+
+    /// Ends jobs that AWS did; a tagged node gets its label first.
+    async fn sent(&self, lane: &Lane, jobs: Vec<Job>) {
+        if lane.verb == Verb::Untag {
+            for job in &jobs {
+                lane.end(&job.item);
+            }
+            return;
+        }
+        let labelled: Vec<_> = jobs.into_iter().map(|job| self.label(lane, job)).collect();
+        stream::iter(labelled).buffer_unordered(CONCURRENT_LABELS).collect::<()>().await;
+    }
+
+    async fn label(&self, lane: &Lane, job: Job) {
+        let Some(node) = &job.node else { return lane.end(&job.item) };
+        // The UID has the API server refuse the change of another node of the same name.
+        let patch = json!({"metadata": {"uid": node.uid, "labels": {LABEL: self.checksum.to_string()}}});
+        let api: Api<Node> = Api::all(self.client.clone());
+        match api.patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {
+                if plan::is_first(node) {
+                    self.metrics.first_tagged(age(node));
+                }
+                tracing::info!(node = %node.name, instance = %job.id, "instance tagged");
+                lane.end(&job.item);
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => lane.end(&job.item),
+            Err(error) => self.fail(lane, &job, &JobError::Label(Box::new(error))),
+        }
+    }
+
+    fn fail(&self, lane: &Lane, job: &Job, error: &JobError) {
+        let (refusal, cloud) = match error {
+            JobError::Aws(error) => (Refusal::of(error.code()), Some(CloudError::from(error.clone()))),
+            JobError::Label(_) => (None, None),
+        };
+        let is_end = |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
+        if self.op.may_write().is_err() || cloud.as_ref().is_some_and(is_end) {
+            // The process is stopping; the next one sees the node without its label.
+            return lane.end(&job.item);
+        }
+        let failures = lane.queue.failed(&job.item);
+        let text = cloud.as_ref().map_or_else(|| chain(error), CloudError::chain);
+        let (node, instance) = (&job.item.node, &job.id);
+        let age = job.node.as_deref().map_or(Duration::MAX, age);
+        match plan::after_failure(lane.verb, refusal, age, failures) {
+            Failure::Skip(why) => {
+                tracing::info!(%node, %instance, verb = ?lane.verb, why, error = text, "instance is left alone");
+                lane.end(&job.item);
+            }
+            Failure::Retry => {
+                let pause = cloud.and_then(|error| error.retry_after()).unwrap_or_default();
+                let delay = BACKOFF.delay(failures).max(pause).max(self.turn());
+                tracing::warn!(%node, %instance, verb = ?lane.verb, failures, ?delay, error = text, "tags not changed");
+                self.metrics.failed(ErrorType::Total, instance);
+                lane.queue.done(&job.item);
+                lane.queue.add_after(job.item.clone(), delay);
+            }
+            Failure::GiveUp => {
+                tracing::error!(%node, %instance, verb = ?lane.verb, failures, error = text, "tags not changed, given up");
+                self.metrics.failed(ErrorType::Exhausted, instance);
+                lane.end(&job.item);
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// Gives an item back for good.
+    fn end(&self, item: &Item) {
+        self.queue.forget(item);
+        self.queue.done(item);
+    }
+}
+
+fn age(node: &NodeView) -> Duration {
+    Duration::try_from(Timestamp::now().duration_since(node.created)).unwrap_or_default()
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

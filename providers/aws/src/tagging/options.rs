@@ -1,0 +1,348 @@
+//! Flags of the tagging controller, with upstream's names and mistakes.
+
+use std::{collections::BTreeMap, fmt, num::NonZeroUsize};
+
+use ccm_core::config::{ControllerInfo, Flag};
+
+use super::plan::Checksum;
+use crate::api::Tags;
+
+/// Canonical name of the controller.
+pub const NAME: &str = "tagging-controller";
+
+const TAGS: &str = "tags";
+const RESOURCES: &str = "resources";
+const RATE: &str = "tagging-controller-rate-limit";
+const BURST: &str = "tagging-controller-burst-limit";
+const WORKERS: &str = "tagging-controller-concurrent-node-syncs";
+const BATCHING: &str = "tagging-controller-enable-batching";
+
+/// The only kind of resource that is tagged.
+const INSTANCE: &str = "instance";
+/// Bounds that EC2 sets.
+const MOST_TAGS: usize = 50;
+const LONGEST_KEY: usize = 128;
+const LONGEST_VALUE: usize = 256;
+/// Beginning of keys that belong to AWS.
+const RESERVED: &str = "aws:";
+
+/// Returns the flags of the tagging controller.
+pub fn flags() -> Vec<Flag> {
+    vec![
+        Flag::provider(TAGS, "", "Tags that the tagging controller puts on AWS resources, as key=value,key=value."),
+        Flag::provider(RESOURCES, "", "Kind of AWS resource that the tagging controller tags: instance."),
+        Flag::provider(RATE, "0", "Nodes per second that the tagging controller takes in hand. Zero is no limit."),
+        Flag::provider(
+            BURST,
+            "0",
+            "Nodes that the tagging controller takes in hand at once after a pause. Zero is no limit.",
+        ),
+        Flag::provider(WORKERS, "1", "Requests that the tagging controller makes at a time."),
+        Flag::provider_switch_on(BATCHING, "Whether the tagging controller tags up to 50 instances with one request."),
+    ]
+}
+
+/// Returns the controller as the command line knows it. `*` does not select it.
+pub fn info() -> ControllerInfo {
+    ControllerInfo { name: NAME, aliases: &["tagging"], client_name: NAME, enabled_by_default: false }
+}
+
+/// What the tagging controller is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Tags for every instance; at least one.
+    pub(super) tags: Tags,
+    /// How fast nodes are taken in hand: per second, and at once after a pause. `None` is no limit.
+    pub(super) limit: Option<(f64, u32)>,
+    /// Requests at a time.
+    pub(super) workers: NonZeroUsize,
+    /// Whether one request tags several instances.
+    pub(super) batching: bool,
+}
+
+/// A mistake in the flags of the tagging controller. Upstream's wording where upstream has the mistake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// A text that is not of the flag's type.
+    #[error("invalid argument {value:?} for \"--{flag}\" flag: {reason}")]
+    Invalid {
+        /// The flag, without dashes.
+        flag: &'static str,
+        /// As given.
+        value: Box<str>,
+        /// What is wrong with it.
+        reason: Box<str>,
+    },
+    /// No tags.
+    #[error("--tags must not be empty and must be a form of key=value")]
+    NoTags,
+    /// A tag that EC2 refuses.
+    #[error("--tags: {0}")]
+    BadTag(Box<str>),
+    /// No kind of resource.
+    #[error("--resources must not be empty")]
+    NoResources,
+    /// A kind of resource that is not tagged.
+    #[error("{0} is not a supported resource. Current supported resources [instance]")]
+    UnsupportedResource(Box<str>),
+    /// A limit below zero.
+    #[error("--{0} should not be less than zero")]
+    Negative(&'static str),
+    /// No workers.
+    #[error("--tagging-controller-concurrent-node-syncs must be a positive number")]
+    NoWorkers,
+}
+
+/// All mistakes in the flags of the tagging controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionErrors(pub Vec<OptionError>);
+
+impl fmt::Display for OptionErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tagging controller inputs are not properly set: ")?;
+        for (i, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OptionErrors {}
+
+impl Options {
+    /// Reads the texts of the flags ([`Config::extra`](ccm_core::config::Config::extra)); one that is missing has its default.
+    /// To be called only when the controller is selected: without it the flags may stay empty.
+    ///
+    /// # Errors
+    /// Every mistake in them.
+    pub fn parse(texts: &BTreeMap<&'static str, String>) -> Result<Self, OptionErrors> {
+        let mut errors = Vec::new();
+        let text = |flag| texts.get(flag).map(String::as_str);
+        let tags = parse_tags(text(TAGS).unwrap_or_default(), &mut errors);
+        match text(RESOURCES).unwrap_or_default() {
+            "" => errors.push(OptionError::NoResources),
+            INSTANCE => {}
+            other => errors.push(OptionError::UnsupportedResource(other.into())),
+        }
+        let rate: f64 = number(RATE, text(RATE).unwrap_or("0"), &mut errors).unwrap_or_default();
+        let burst: i32 = number(BURST, text(BURST).unwrap_or("0"), &mut errors).unwrap_or_default();
+        if !rate.is_finite() {
+            let value = text(RATE).unwrap_or_default().into();
+            errors.push(OptionError::Invalid { flag: RATE, value, reason: "must be a finite number".into() });
+        }
+        if rate < 0.0 {
+            errors.push(OptionError::Negative(RATE));
+        }
+        if burst < 0 {
+            errors.push(OptionError::Negative(BURST));
+        }
+        let workers = number::<i32>(WORKERS, text(WORKERS).unwrap_or("1"), &mut errors);
+        let count = workers.and_then(|count| usize::try_from(count).ok()).and_then(NonZeroUsize::new);
+        if workers.is_some() && count.is_none() {
+            errors.push(OptionError::NoWorkers);
+        }
+        let batching = text(BATCHING) != Some("false");
+        let limit = u32::try_from(burst).ok().filter(|burst| *burst > 0 && rate > 0.0).map(|burst| (rate, burst));
+        match count {
+            Some(workers) if errors.is_empty() => Ok(Self { tags, limit, workers, batching }),
+            _ => Err(OptionErrors(errors)),
+        }
+    }
+
+    /// Returns the value of the label of a node that has these tags.
+    pub(super) fn checksum(&self) -> Checksum {
+        Checksum::of(&self.tags)
+    }
+}
+
+fn number<T: std::str::FromStr>(flag: &'static str, text: &str, errors: &mut Vec<OptionError>) -> Option<T> {
+    let number = text.trim().parse().ok();
+    if number.is_none() {
+        errors.push(OptionError::Invalid { flag, value: text.into(), reason: "must be a number".into() });
+    }
+    number
+}
+
+/// Reads `key=value,key=value`, where a pair may be quoted so that it can contain commas. As pflag does, text with a single
+/// `=` is one pair, commas and all.
+fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
+    let mut tags = Tags::new();
+    if text.is_empty() {
+        errors.push(OptionError::NoTags);
+        return tags;
+    }
+    let mut invalid = |reason: String| {
+        errors.push(OptionError::Invalid { flag: TAGS, value: text.into(), reason: reason.into() });
+    };
+    let pairs = match text.matches('=').count() {
+        0 => {
+            return {
+                invalid(format!("{text} must be formatted as key=value"));
+                tags
+            };
+        }
+        1 => vec![text.trim_matches('"').to_owned()],
+        _ => match split(text) {
+            Some(pairs) => pairs,
+            None => {
+                return {
+                    invalid("has a quote that is not closed, or inside a pair".to_owned());
+                    tags
+                };
+            }
+        },
+    };
+    for pair in &pairs {
+        match pair.split_once('=') {
+            Some((key, value)) => drop(tags.insert(key.into(), value.into())),
+            None => invalid(format!("{pair} must be formatted as key=value")),
+        }
+    }
+    errors.extend(refused(&tags).map(|reason| OptionError::BadTag(reason.into())));
+    tags
+}
+
+/// Splits at commas outside of quotes; a doubled quote inside quotes is one. `None` when quotes are not as they should be.
+fn split(text: &str) -> Option<Vec<String>> {
+    let mut pairs = Vec::new();
+    let mut rest = text;
+    loop {
+        let pair;
+        if let Some(mut quoted) = rest.strip_prefix('"') {
+            let mut value = String::new();
+            loop {
+                let (before, after) = quoted.split_once('"')?;
+                value.push_str(before);
+                match after.strip_prefix('"') {
+                    Some(more) => {
+                        value.push('"');
+                        quoted = more;
+                    }
+                    None => break rest = after,
+                }
+            }
+            pair = value;
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let (value, after) = rest.split_at(end);
+            if value.contains('"') {
+                return None;
+            }
+            (pair, rest) = (value.to_owned(), after);
+        }
+        pairs.push(pair);
+        match rest.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if rest.is_empty() => return Some(pairs),
+            None => return None,
+        }
+    }
+}
+
+/// Says what EC2 would refuse.
+fn refused(tags: &Tags) -> impl Iterator<Item = String> {
+    let many = (tags.len() > MOST_TAGS).then(|| format!("{} tags are more than the {MOST_TAGS} of EC2", tags.len()));
+    let each = tags.iter().flat_map(|(key, value)| {
+        let key_length = key.chars().count();
+        [
+            key.is_empty().then(|| format!("the tag with value {value:?} has no key")),
+            key.starts_with(RESERVED)
+                .then(|| format!("key {key:?} begins with {RESERVED:?}, which is reserved for AWS")),
+            (key_length > LONGEST_KEY).then(|| format!("key {key:?} is longer than {LONGEST_KEY} characters")),
+            (value.chars().count() > LONGEST_VALUE)
+                .then(|| format!("the value of {key:?} is longer than {LONGEST_VALUE} characters")),
+        ]
+    });
+    many.into_iter().chain(each.flatten()).collect::<Vec<_>>().into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(texts: &[(&'static str, &str)]) -> Result<Options, OptionErrors> {
+        Options::parse(&texts.iter().map(|(flag, text)| (*flag, (*text).to_owned())).collect())
+    }
+
+    fn tags(text: &str) -> Result<Vec<(String, String)>, String> {
+        let options = parse(&[(TAGS, text), (RESOURCES, "instance")]).map_err(|errors| errors.0[0].to_string())?;
+        Ok(options.tags.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+
+    #[test]
+    fn the_defaults_of_the_flags_are_those_of_texts_that_are_missing() {
+        let options = parse(&[(TAGS, "key1=value1"), (RESOURCES, "instance")]).unwrap();
+        assert_eq!((options.limit, options.workers.get(), options.batching), (None, 1, true));
+    }
+
+    #[test]
+    fn tags_are_read_as_pflag_reads_them() {
+        let owned = |pairs: &[(&str, &str)]| Ok(pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+        let cases = [
+            ("a=1", owned(&[("a", "1")])),
+            ("a=1,b=2", owned(&[("a", "1"), ("b", "2")])),
+            ("a=1,2", owned(&[("a", "1,2")])),
+            ("a=", owned(&[("a", "")])),
+            ("\"a=1,2\",b=3", owned(&[("a", "1,2"), ("b", "3")])),
+            ("a=1=2,b=3", owned(&[("a", "1=2"), ("b", "3")])),
+            ("\"a=\"\"1\"\"\",b=2", owned(&[("a", "\"1\""), ("b", "2")])),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(tags(text), expected, "{text}");
+        }
+        for text in ["a", "a=1,b,c=2", "a=1,\"b=2", "a=1,b=\"2\""] {
+            assert!(tags(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_together_in_upstream_words() {
+        let errors = parse(&[(RATE, "-1"), (BURST, "-2"), (WORKERS, "0")]).unwrap_err();
+        let expected = [
+            "--tags must not be empty and must be a form of key=value",
+            "--resources must not be empty",
+            "--tagging-controller-rate-limit should not be less than zero",
+            "--tagging-controller-burst-limit should not be less than zero",
+            "--tagging-controller-concurrent-node-syncs must be a positive number",
+        ];
+        assert_eq!(errors.0.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        assert!(errors.to_string().starts_with("tagging controller inputs are not properly set: --tags must"));
+    }
+
+    #[test]
+    fn what_is_no_number_or_no_instance_is_told() {
+        let errors = parse(&[(TAGS, "a=1"), (RESOURCES, "volume"), (RATE, "fast"), (WORKERS, "many")]).unwrap_err();
+        let expected = [
+            "volume is not a supported resource. Current supported resources [instance]",
+            "invalid argument \"fast\" for \"--tagging-controller-rate-limit\" flag: must be a number",
+            "invalid argument \"many\" for \"--tagging-controller-concurrent-node-syncs\" flag: must be a number",
+        ];
+        assert_eq!(errors.0.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn tags_that_ec2_refuses_are_mistakes() {
+        for text in ["=1", "aws:a=1", &format!("{}=1", "k".repeat(129)), &format!("a={}", "v".repeat(257))] {
+            assert!(tags(text).unwrap_err().starts_with("--tags: "), "{text}");
+        }
+        let many: Vec<_> = (0..51).map(|i| format!("k{i}=v")).collect();
+        assert_eq!(tags(&many.join(",")).unwrap_err(), "--tags: 51 tags are more than the 50 of EC2");
+    }
+
+    #[test]
+    fn a_limit_needs_rate_and_burst() {
+        for (rate, burst, expected) in [("0", "5", None), ("2", "0", None), ("0.5", "10", Some((0.5, 10)))] {
+            let options = parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, rate), (BURST, burst)]).unwrap();
+            assert_eq!(options.limit, expected);
+        }
+        assert!(parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, "inf"), (BURST, "1")]).is_err());
+    }
+
+    #[test]
+    fn only_an_explicit_false_switches_batches_off() {
+        for (text, expected) in [("true", true), ("false", false)] {
+            let options = parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (BATCHING, text)]).unwrap();
+            assert_eq!(options.batching, expected);
+        }
+    }
+}
