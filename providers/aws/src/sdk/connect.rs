@@ -18,7 +18,7 @@ use super::{
     trust::{self, TrustError},
 };
 use crate::{
-    api::{AwsError, Metadata, Transport},
+    api::{AwsError, Connection, Metadata as _},
     config::{OverriddenService, Role, Settings},
 };
 
@@ -26,17 +26,6 @@ use crate::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the SDKs take within a region.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
-
-/// The way to AWS.
-#[derive(Clone)]
-pub struct Connection {
-    /// Sends requests.
-    pub transport: Arc<dyn Transport>,
-    /// The instance metadata service. Nothing asked it yet, unless the configuration names no region.
-    pub metadata: Arc<dyn Metadata>,
-    /// Region that the requests go to.
-    pub region: Box<str>,
-}
 
 /// Why there is no way to AWS.
 #[derive(Debug, thiserror::Error)]

@@ -7,10 +7,10 @@ mod trust;
 
 use std::sync::Arc;
 
-use super::{Connection, connect_with_keys};
+use super::connect_with_keys;
 use crate::{
     api::{
-        AwsError, Request, Transport,
+        AwsError, Connection, Request, Transport,
         ec2::DescribeVpcs,
         elb::{DescribeClassic, DescribeLoadBalancers},
     },
