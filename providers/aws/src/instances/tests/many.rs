@@ -15,12 +15,12 @@ impl Rig {
         }
         answers
     }
+}
 
-    fn initialised(&self, answers: &[Result<Presence, CloudError>]) {
-        for answer in answers {
-            let Ok(Presence::Found { meta, .. }) = answer else { panic!("{answer:?}") };
-            assert!(!meta.addresses.is_empty() && meta.provider_id.is_some() && !meta.additional_labels.is_empty());
-        }
+fn initialised(answers: &[Result<Presence, CloudError>]) {
+    for answer in answers {
+        let Ok(Presence::Found { meta, .. }) = answer else { panic!("{answer:?}") };
+        assert!(!meta.addresses.is_empty() && meta.provider_id.is_some() && !meta.additional_labels.is_empty());
     }
 }
 
@@ -28,7 +28,7 @@ impl Rig {
 async fn a_thousand_nodes_with_provider_id_are_initialised_in_three_calls() {
     let rig = Rig::new(1000);
     let queries: Vec<_> = rig.world.nodes.iter().map(|id| query(node_of(id), Need::Initialize)).collect();
-    rig.initialised(&rig.ask_all(&queries).await);
+    initialised(&rig.ask_all(&queries).await);
     assert_eq!(rig.world.aws.requests(), 3, "{:?}", rig.world.aws.actions());
 }
 
@@ -36,7 +36,7 @@ async fn a_thousand_nodes_with_provider_id_are_initialised_in_three_calls() {
 async fn a_thousand_nodes_without_provider_id_are_initialised_in_three_calls() {
     let rig = Rig::new(1000);
     let queries: Vec<_> = rig.names().await.iter().map(|name| query(named(name), Need::Initialize)).collect();
-    rig.initialised(&rig.ask_all(&queries).await);
+    initialised(&rig.ask_all(&queries).await);
     assert_eq!(rig.world.aws.requests(), 3, "{:?}", rig.world.aws.actions());
 }
 

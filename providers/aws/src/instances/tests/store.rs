@@ -160,7 +160,8 @@ async fn a_listing_is_filtered_paged_and_shared() {
     rig.world.aws.tune(|knobs| knobs.page_size = 10);
     let foreign = rig.world.aws.instance(&rig.world.private[0]).tag("kubernetes.io/cluster/other", "owned").launch();
     let (a, b) = tokio::join!(rig.store.prime(&rig.op), rig.store.prime(&rig.op));
-    (a.unwrap(), b.unwrap());
+    a.unwrap();
+    b.unwrap();
     let pages = rig.asked();
     assert_eq!(pages.len(), 3);
     for page in &pages {
