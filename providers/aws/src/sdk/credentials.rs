@@ -17,10 +17,10 @@ use aws_types::region::Region;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
-/// Credentials are renewed this long before they expire.
+/// Credentials are renewed this long before they expire; the SDK shortens it at random, by up to half.
 pub(super) const RENEWAL: Duration = Duration::from_mins(1);
-/// Credentials that do not expire, such as those of a file, are asked for again after this time. The SDK's own time for
-/// that cannot be less than 15 minutes.
+/// Credentials that do not expire, such as those of a file, are asked for again after this time, or up to half of
+/// [`RENEWAL`] later. The SDK's own time for that cannot be less than 15 minutes.
 const LASTING: Duration = Duration::from_secs(30);
 
 /// The SDK's default chain. Its providers keep what they read from profile files for as long as they live: they are made

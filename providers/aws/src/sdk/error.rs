@@ -16,8 +16,10 @@ pub(super) fn of<E>(action: Action, error: SdkError<E, HttpResponse>) -> AwsErro
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    let SdkError::ServiceError(answer) = &error else {
-        return AwsError::unanswered(action, unanswered(error));
+    let answer = match &error {
+        // What was to be success and cannot be read: AWS did what it was asked for.
+        SdkError::ServiceError(answer) if !answer.raw().status().is_success() => answer,
+        _ => return AwsError::unanswered(action, unanswered(error)),
     };
     let metadata = answer.err().meta();
     let status = answer.raw().status().as_u16();

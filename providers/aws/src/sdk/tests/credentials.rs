@@ -17,7 +17,7 @@ fn with_role(sts: &str, ec2: &str, source: Option<&str>) -> Settings {
 
 #[tokio::test]
 async fn a_role_is_assumed_with_its_source_and_renewed_before_it_ends() {
-    let soon = SignedDuration::from_secs(50);
+    let soon = SignedDuration::from_secs(20);
     let sts = Server::start(move |_| session("AssumeRole", "ASIAROLE", soon)).await;
     let ec2 = Server::start(|_| nothing()).await;
     let source = "arn:aws:eks:eu-central-1:123456789876:cluster/c";
@@ -100,7 +100,7 @@ async fn child_rotates_a_file() {
 #[tokio::test]
 async fn a_rotated_web_identity_token_takes_effect() {
     // Credentials that end soon are renewed for each request.
-    let soon = SignedDuration::from_secs(50);
+    let soon = SignedDuration::from_secs(20);
     let sts = Server::start(move |_| session("AssumeRoleWithWebIdentity", "ASIAWEB", soon)).await;
     let ec2 = Server::start(|_| nothing()).await;
     let directory = tempfile::tempdir().unwrap();

@@ -106,6 +106,9 @@ async fn serve(
         read = rest;
         record.lock().push(seen.clone());
         let (status, body) = answer(&seen);
+        // The outermost element is named after the action.
+        let action = seen.body.split(['=', '&']).nth(1).unwrap_or_default();
+        let body = body.replace("<R>", &format!("<{action}Response>")).replace("</R>", &format!("</{action}Response>"));
         let token =
             if seen.line.ends_with("/latest/api/token") { "x-aws-ec2-metadata-token-ttl-seconds: 600\r\n" } else { "" };
         let head =
