@@ -23,7 +23,9 @@ pub mod provider;
 pub mod provider_id;
 pub mod routes;
 pub mod scope;
-pub mod tagging;
-
 #[cfg(feature = "sdk")]
 pub mod sdk;
+
+#[cfg(test)]
+mod iam_tests;
+pub mod tagging;
