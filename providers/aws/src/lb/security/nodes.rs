@@ -57,7 +57,8 @@ impl SecurityGroups {
         }
         let rules = rules::nodes(e, admission);
         let instances = self.store.look_up(op, e.instances, self.trust()).await?;
-        let instances: Vec<_> = instances.into_values().flatten().collect();
+        let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
+        let instances: Vec<_> = instances.collect();
         let named = instances.iter().flat_map(|instance| &instance.security_groups);
         let groups = self.book.with(op, groups, named).await?;
         let mut chosen = BTreeSet::new();
