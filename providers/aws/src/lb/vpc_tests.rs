@@ -66,7 +66,7 @@ async fn a_subnet_that_was_just_made_is_found() {
     let vpc = cache(&world);
     let found = vpc.choose(&op, &wanted()).await.unwrap();
     assert_eq!(found.iter().map(|mapping| mapping.subnet.clone()).collect::<Vec<_>>(), world.public);
-    world.aws.subnet(&world.vpc, "d", "10.0.200.0/24", &[("Name", "new")]);
+    world.aws.subnet(&world.vpc, "a", "10.0.200.0/24", &[("Name", "new")]);
     let named = Wanted { subnets: SubnetChoice::Named(vec![SubnetName::Name("new".into())]), ..wanted() };
     assert_eq!(vpc.choose(&op, &named).await.unwrap().len(), 1);
     world.aws.reset_calls();
