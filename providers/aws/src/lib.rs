@@ -8,6 +8,7 @@
     clippy::redundant_closure_for_method_calls,
     reason = "parts of load balancers are joined next"
 )]
+#![allow(dead_code, unused_imports, reason = "parts of load balancers are joined next")]
 
 pub mod api;
 pub mod client;
