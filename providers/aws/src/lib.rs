@@ -1,7 +1,7 @@
 //! The AWS provider: EC2 instances and routes, and Network Load Balancers.
 
 #![deny(missing_docs)]
-#![allow(dead_code, unused_imports, unreachable_pub, clippy::redundant_closure_for_method_calls, reason = "parts of load balancers are joined next")]
+#![allow(dead_code, unused_imports, reason = "parts of load balancers are joined next")]
 
 pub mod api;
 pub mod client;
@@ -17,7 +17,9 @@ pub mod provider;
 pub mod provider_id;
 pub mod routes;
 pub mod scope;
-pub mod tagging;
-
 #[cfg(feature = "sdk")]
 pub mod sdk;
+
+#[cfg(test)]
+mod iam_tests;
+pub mod tagging;

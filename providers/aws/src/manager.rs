@@ -4,50 +4,25 @@ use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use ccm_core::{
     app::{self, BoxError},
-    config::{Config, ControllerInfo, Flag, Product},
+    config::{Config, Product},
     provider::CloudProvider,
 };
 
 use crate::{
-    api::{Metadata, Transport},
+    api::Connection,
     config::{self, Settings},
     provider::{AwsProvider, NAME},
+    tagging,
 };
-
-/// Name of the tagging controller (`--controllers`).
-pub const TAGGING: &str = "tagging";
 
 /// First and longest pause between attempts to find the own instance while AWS does not answer.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// The way to AWS, made from the settings.
-#[derive(Clone)]
-pub struct Connection {
-    /// Region that requests go to.
-    pub region: Arc<str>,
-    /// Sends requests.
-    pub transport: Arc<dyn Transport>,
-    /// The instance metadata service.
-    pub metadata: Arc<dyn Metadata>,
-}
-
 /// Describes this binary to the framework.
 pub fn product() -> Product {
     let mut product = Product::new("ccm-aws", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
-    product.controllers.push(ControllerInfo {
-        name: TAGGING,
-        aliases: &["tagging-controller"],
-        client_name: "tagging-controller",
-        enabled_by_default: false,
-    });
-    product.extra_flags = vec![
-        Flag::provider("tags", "", "Tags that the tagging controller puts on instances, as key=value[,key=value]."),
-        Flag::provider("resources", "", "What the tagging controller tags: instance."),
-        Flag::provider("tagging-controller-rate-limit", "0", "Nodes tagged per second; 0 for no limit."),
-        Flag::provider("tagging-controller-burst-limit", "0", "Nodes tagged at once after a pause; 0 for no limit."),
-        Flag::provider("tagging-controller-concurrent-node-syncs", "1", "Nodes tagged at the same time."),
-        Flag::provider_switch("tagging-controller-enable-batching", "Tag many instances with one request."),
-    ];
+    product.controllers.push(tagging::info());
+    product.extra_flags = tagging::flags();
     product
 }
 
@@ -58,25 +33,32 @@ where
     C: FnOnce(Settings) -> F,
     F: Future<Output = Result<Connection, BoxError>>,
 {
-    app::run(product(), args, |config| build(config, connect)).await
+    app::run(
+        product(),
+        args,
+        |config| async move { Ok(Arc::new(build(config, connect).await?) as Arc<dyn CloudProvider>) },
+    )
+    .await
 }
 
-async fn build<C, F>(config: Config, connect: C) -> Result<Arc<dyn CloudProvider>, BoxError>
+/// Makes the provider from the flags and the cloud config that they name. Waits while AWS is down.
+///
+/// # Errors
+/// Mistakes in the cloud config and in the flags of the tagging controller, all together; no connection; region, VPC or
+/// cluster cannot be found.
+pub async fn build<C, F>(config: Config, connect: C) -> Result<AwsProvider, BoxError>
 where
     C: FnOnce(Settings) -> F,
     F: Future<Output = Result<Connection, BoxError>>,
 {
-    let settings = match &config.generic.cloud_config {
-        Some(file) => config::load(file)?,
-        None => Settings::default(),
-    };
+    let (settings, tagging) = read(&config)?;
     settings.log();
     let Connection { region, transport, metadata } = connect(settings.clone()).await?;
-    let settings = Settings { region: Some((&*region).into()), ..settings };
+    let settings = Settings { region: Some(region), ..settings };
     let mut pause = PAUSE.0;
     loop {
         let error = match AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await {
-            Ok(provider) => return Ok(Arc::new(provider)),
+            Ok(provider) => return Ok(provider.with_tagging(tagging)),
             Err(error) => error,
         };
         if !error.may_pass() {
@@ -89,8 +71,25 @@ where
     }
 }
 
+/// Reads the cloud config, and the flags of the tagging controller where that is selected.
+fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxError> {
+    let file = config.generic.cloud_config.as_deref();
+    let settings = file.map_or_else(|| Ok(Settings::default()), config::load);
+    let selected = config.generic.controllers.is_enabled(tagging::NAME);
+    let tagging = selected.then(|| tagging::Options::parse(&config.extra)).transpose();
+    match (settings, tagging) {
+        (Ok(settings), Ok(tagging)) => Ok((settings, tagging)),
+        (Err(file), Ok(_)) => Err(file.into()),
+        (Ok(_), Err(flags)) => Err(flags.into()),
+        (Err(file), Err(flags)) => Err(format!("{}\n{flags}", chain(&file)).into()),
+    }
+}
+
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,15 +3,18 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
-    provider::{CloudError, CloudProvider, NodeClaim, Op, ProviderContext},
+    provider::{CloudError, CloudProvider, ExtraController, Instances, NodeClaim, Op, ProviderContext, Routes},
     runtime::gate::WriteGate,
 };
 use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -19,15 +22,25 @@ use crate::{
     client::Client,
     config::Settings,
     identity::{self, IdentityError},
+    instances::{Ec2Instances, InstanceStore},
+    routes::Ec2Routes,
     scope::Scope,
+    tagging,
 };
 
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "aws";
 
+/// Longest time that the start waits for a look at all instances, which saves requests later and nothing else.
+const WARM_UP: Duration = Duration::from_secs(10);
+
 /// The AWS provider.
 pub struct AwsProvider {
     scope: Scope,
+    store: Arc<InstanceStore>,
+    instances: Ec2Instances,
+    routes: Ec2Routes,
+    tagging: Option<tagging::Options>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
 }
@@ -61,12 +74,42 @@ impl AwsProvider {
 
     /// Makes a provider of known surroundings.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, registered: Mutex::new(false) }
+        let store = InstanceStore::new(scope.clone());
+        let instances = Ec2Instances::new(scope.clone(), store.clone());
+        let routes = Ec2Routes::new(scope.clone(), store.clone());
+        Self { scope, store, instances, routes, tagging: None, registered: Mutex::new(false) }
+    }
+
+    /// Sets what the tagging controller is told; without it there is none.
+    #[must_use]
+    pub fn with_tagging(mut self, options: Option<tagging::Options>) -> Self {
+        self.tagging = options;
+        self
     }
 
     /// Returns where it works.
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Offers the metrics of requests, once.
+    fn offer_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
+        let mut registered = self.registered.lock();
+        if !*registered {
+            let refused =
+                |error| CloudError::invalid_input("metrics of AWS requests cannot be offered").with_source(error);
+            self.scope.client.register(registry).map_err(refused)?;
+            *registered = true;
+        }
+        Ok(())
+    }
+
+    /// Looks at all instances of the cluster at once, so that nodes need not be asked for in small groups. Without it
+    /// everything works as well.
+    async fn warm_up(&self, op: &Op) {
+        if let Err(error) = self.store.prime(op).await {
+            tracing::warn!(%error, "instances cannot be listed yet");
+        }
     }
 }
 
@@ -114,15 +157,25 @@ impl CloudProvider for AwsProvider {
         NodeFields { all_labels: true, ..NodeFields::default() }
     }
 
+    /// Offers metrics and looks at all instances. AWS need not answer.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        let mut registered = self.registered.lock();
-        if !*registered {
-            self.scope.client.register(&cx.metrics).map_err(|error| {
-                CloudError::invalid_input("metrics of AWS requests cannot be offered").with_source(error)
-            })?;
-            *registered = true;
-        }
+        self.offer_metrics(&cx.metrics)?;
+        let op = Op::new(cx.cluster_name, cx.cancel, cx.gate).with_deadline(Instant::now() + WARM_UP);
+        self.warm_up(&op).await;
         Ok(())
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(&self.instances)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        Some(&self.routes)
+    }
+
+    fn controllers(&self) -> Vec<ExtraController> {
+        let tagging = self.tagging.clone();
+        tagging.map(|options| tagging::controller(options, self.scope.clone())).into_iter().collect()
     }
 }
 

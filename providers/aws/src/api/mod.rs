@@ -10,7 +10,7 @@ pub mod elb;
 mod error;
 mod id;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -44,6 +44,17 @@ pub trait Metadata: Send + Sync + 'static {
     /// # Errors
     /// No answer within the time limit, as outside EC2.
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError>;
+}
+
+/// The way to AWS.
+#[derive(Clone)]
+pub struct Connection {
+    /// Sends requests.
+    pub transport: Arc<dyn Transport>,
+    /// The instance metadata service.
+    pub metadata: Arc<dyn Metadata>,
+    /// Region that the requests go to.
+    pub region: Box<str>,
 }
 
 /// Tags of an object, or to put on one.

@@ -199,6 +199,7 @@ async fn cluster_comes_from_the_tags_of_the_own_instance() {
         (vec![(id, "")], Cluster::new("c", false)),
         (vec![("KubernetesCluster", "c")], Cluster::new("c", true)),
         (vec![("KubernetesCluster", "c"), (id, "owned")], Cluster::new("c", true)),
+        (vec![("kubernetes.io/cluster/", ""), (id, "owned")], Cluster::new("c", false)),
         (vec![("Name", "x"), ("KubernetesCluster", ""), ("kubernetes.io/cluster/", "owned")], Cluster::new("", false)),
     ];
     for (tags, cluster) in cases {
