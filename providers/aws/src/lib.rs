@@ -25,4 +25,7 @@ pub mod routes;
 pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;
+
+#[cfg(test)]
+mod iam_tests;
 pub mod tagging;

@@ -7,4 +7,5 @@ pub mod control_plane;
 pub mod hooks;
 pub mod kubelet;
 pub mod metrics;
+pub mod moto;
 pub mod supervised;

@@ -93,14 +93,12 @@ pub(super) fn no_answer() -> String {
     "no answer about routes".to_owned()
 }
 
-fn batches(mut changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
+/// Each batch has memory of its own size: one split off the rest would keep the room of all.
+fn batches(changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
     let mut batches = Vec::with_capacity(changes.len().div_ceil(MAX_BATCH));
-    while changes.len() > MAX_BATCH {
-        let rest = changes.split_off(MAX_BATCH);
-        batches.push(std::mem::replace(&mut changes, rest));
-    }
-    if !changes.is_empty() {
-        batches.push(changes);
+    let mut changes = changes.into_iter();
+    while changes.len() > 0 {
+        batches.push(changes.by_ref().take(MAX_BATCH).collect());
     }
     batches
 }
@@ -118,12 +116,13 @@ mod tests {
                 Route { name: i.to_string().into(), node: None, node_addresses: None, destination, blackhole: false };
             RouteChange::Delete(route)
         };
-        for count in [0, 1, 99, 100, 101, 250] {
+        for count in [0, 1, 99, 100, 101, 250, 1000] {
             let changes: Vec<_> = (0..count).map(change).collect();
             let batches = batches(changes.clone());
             assert_eq!(batches.concat(), changes);
             assert_eq!(batches.len(), count.div_ceil(MAX_BATCH));
             assert!(batches.iter().all(|batch| (1..=MAX_BATCH).contains(&batch.len())), "{count}");
+            assert!(batches.iter().all(|batch| batch.capacity() <= 2 * MAX_BATCH), "{count}");
         }
     }
 }

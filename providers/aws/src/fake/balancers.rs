@@ -31,7 +31,7 @@ impl State {
         if c.names.len().max(c.arns.len()) > MOST_NAMED {
             return invalid(format!("At most {MOST_NAMED} load balancers can be described by name or ARN"));
         }
-        let shown = || self.balancers.iter().filter(|(_, balancer)| self.shown(balancer.created));
+        let shown = || self.balancers.iter().filter(|(_, balancer)| balancer.created.shown());
         let no_name = c.names.iter().any(|name| !shown().any(|(_, balancer)| balancer.name == *name));
         if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {
             return refuse(UNKNOWN, "One or more load balancers not found");
@@ -47,7 +47,7 @@ impl State {
     pub(super) fn show_balancer(&self, arn: &LoadBalancerArn, balancer: &Balancer) -> elb::LoadBalancer {
         let (state, reason) = match &balancer.state {
             Some((state, reason)) => (*state, reason.clone()),
-            None if balancer.created + self.knobs.provisioning > Instant::now() => {
+            None if balancer.created.at + self.knobs.provisioning > Instant::now() => {
                 (LoadBalancerState::Provisioning, Box::default())
             }
             None => (LoadBalancerState::Active, Box::default()),
@@ -73,7 +73,7 @@ impl State {
             security_groups: balancer.groups.clone(),
             private_link_rules: (!balancer.groups.is_empty()).then_some(balancer.private_link_rules),
             ipv6_source_nat: Some(balancer.ipv6_source_nat),
-            created: Some(self.timestamp(balancer.created)),
+            created: Some(self.timestamp(balancer.created.at)),
         }
     }
 
@@ -83,7 +83,7 @@ impl State {
             return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
         }
         if let Some((arn, existing)) = self.balancers.iter().find(|(_, balancer)| balancer.name == c.name) {
-            return match same(existing, c) {
+            return match same(existing, c) && self.same_tags(&existing.tags, &c.tags) {
                 true => Ok(self.show_balancer(arn, existing)),
                 false => {
                     let message =
@@ -115,11 +115,12 @@ impl State {
             state: None,
             attributes: attributes::of_balancer(),
             tags: c.tags.clone(),
-            created: Instant::now(),
+            created: self.born(),
         };
+        let shown = self.show_balancer(&arn, &balancer);
         self.balancers.insert(arn.clone(), balancer);
         self.place_interfaces(&arn);
-        Ok(self.show_balancer(&arn, self.balancer(&arn)?))
+        Ok(shown)
     }
 
     pub(super) fn delete_balancer(&mut self, c: &elb::DeleteLoadBalancer) -> Answer<()> {
@@ -337,7 +338,7 @@ impl State {
     }
 
     pub(super) fn balancer(&self, arn: &LoadBalancerArn) -> Answer<&Balancer> {
-        match self.balancers.get(arn).filter(|balancer| self.found(balancer.created)) {
+        match self.balancers.get(arn).filter(|balancer| balancer.created.found()) {
             Some(balancer) => Ok(balancer),
             None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
         }
@@ -349,7 +350,7 @@ impl State {
     }
 
     pub(super) fn shown_balancer(&self, arn: &LoadBalancerArn) -> Answer<&Balancer> {
-        match self.balancers.get(arn).filter(|balancer| self.shown(balancer.created)) {
+        match self.balancers.get(arn).filter(|balancer| balancer.created.shown()) {
             Some(balancer) => Ok(balancer),
             None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
         }
@@ -375,7 +376,6 @@ fn same(have: &Balancer, c: &elb::CreateLoadBalancer) -> bool {
         && subnets(&have.mappings) == subnets(&c.subnets)
         && groups(&have.groups) == groups(&c.security_groups)
         && have.ipv6_source_nat == c.ipv6_source_nat.unwrap_or_default()
-        && have.tags == c.tags
 }
 
 /// Checks the name of a load balancer or target group.

@@ -2,12 +2,9 @@
 
 use std::fmt::Display;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use tokio::time::Instant;
-
 use super::{
     ACCOUNT, Aws, REGION, attributes,
-    state::{Balancer, Classic, Eip, Eni, Group, Holder, Hop, Instance, Route, State, Subnet, Table, Vpc},
+    state::{Balancer, Born, Classic, Eip, Eni, Group, Holder, Hop, Instance, Route, State, Subnet, Table, Vpc},
 };
 use crate::api::{
     AllocationId, EniId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId, Tags, TargetGroupArn,
@@ -15,6 +12,7 @@ use crate::api::{
     ec2::InstanceState,
     elb::{IpAddressType, LoadBalancerState, Scheme, SubnetMapping},
 };
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Makes tags of pairs.
 pub(super) fn tags_of(pairs: &[(&str, &str)]) -> Tags {
@@ -43,7 +41,8 @@ impl Aws {
         let table = Table { main: true, ..state.empty_table(&id) };
         state.tables.insert(main, table);
         let group = SecurityGroupId::from(state.id("sg"));
-        state.groups.insert(group, new_group(&id, "default", Tags::new()));
+        let made = new_group(state.born(), &id, "default", Tags::new());
+        state.groups.insert(group, made);
         id
     }
 
@@ -123,7 +122,8 @@ impl Aws {
     pub fn security_group(&self, vpc: &VpcId, name: &str, tags: &[(&str, &str)]) -> SecurityGroupId {
         let mut state = self.state.lock();
         let id = SecurityGroupId::from(state.id("sg"));
-        state.groups.insert(id.clone(), new_group(vpc, name, tags_of(tags)));
+        let made = new_group(state.born(), vpc, name, tags_of(tags));
+        state.groups.insert(id.clone(), made);
         id
     }
 
@@ -148,14 +148,15 @@ impl Aws {
 
     /// Makes a classic load balancer.
     pub fn classic(&self, name: &str, groups: &[SecurityGroupId], members: &[InstanceId], tags: &[(&str, &str)]) {
+        let mut state = self.state.lock();
         let classic = Classic {
             dns_name: format!("{name}-1234567890.{REGION}.elb.amazonaws.com").into(),
             instances: members.to_vec(),
             groups: groups.to_vec(),
             tags: tags_of(tags),
-            created: Instant::now(),
+            created: state.born(),
         };
-        self.state.lock().classics.insert(name.into(), classic);
+        state.classics.insert(name.into(), classic);
     }
 
     /// Makes a load balancer of the v2 API that somebody else owns, of kind `application`, `gateway` or `network`.
@@ -190,7 +191,7 @@ impl Aws {
             state: None,
             attributes: attributes::of_balancer(),
             tags: tags_of(tags),
-            created: Instant::now(),
+            created: state.born(),
         };
         state.balancers.insert(arn.clone(), balancer);
         arn
@@ -440,7 +441,7 @@ impl InstanceBuilder {
             network_nodes: self.network_nodes,
             tags: self.tags,
             terminated: None,
-            created: Instant::now(),
+            created: state.born(),
         };
         state.instances.insert(id.clone(), instance);
         if self.state == InstanceState::Terminated {
@@ -450,9 +451,9 @@ impl InstanceBuilder {
     }
 }
 
-fn new_group(vpc: &VpcId, name: &str, tags: Tags) -> Group {
+fn new_group(created: Born, vpc: &VpcId, name: &str, tags: Tags) -> Group {
     let description = format!("{name} group").into();
-    Group { name: name.into(), description, vpc: vpc.clone(), ingress: Vec::new(), tags, created: Instant::now() }
+    Group { name: name.into(), description, vpc: vpc.clone(), ingress: Vec::new(), tags, created }
 }
 
 impl State {

@@ -22,7 +22,7 @@ impl State {
                 dns_name: classic.dns_name.clone(),
                 instances: classic.instances.clone(),
                 security_groups: classic.groups.clone(),
-                created: Some(self.timestamp(classic.created)),
+                created: Some(self.timestamp(classic.created.at)),
             };
             (name.to_string(), shown)
         });

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use ipnet::IpNet;
-use tokio::time::Instant;
-
 use super::{
     ACCOUNT,
     lists::{Filters, page},
@@ -16,6 +13,7 @@ use crate::api::{
     Page, SecurityGroupId,
     ec2::{self, Rule, RuleSource},
 };
+use ipnet::IpNet;
 
 const GROUP_FILTERS: &[&str] = &["description", "group-id", "group-name", "ip-permission.group-id", "vpc-id"];
 const UNKNOWN: &str = "InvalidGroup.NotFound";
@@ -24,13 +22,13 @@ impl State {
     pub(super) fn describe_groups(&self, c: &ec2::DescribeSecurityGroups) -> Answer<Page<ec2::SecurityGroup>> {
         let filters = Filters::new(&c.filters, GROUP_FILTERS)?;
         for id in &c.ids {
-            if !self.groups.get(id).is_some_and(|group| self.shown(group.created)) {
+            if !self.groups.get(id).is_some_and(|group| group.created.shown()) {
                 return refuse(UNKNOWN, format!("The security group '{id}' does not exist"));
             }
         }
         let found = self.groups.iter().filter(|(id, group)| {
             (c.ids.is_empty() || c.ids.contains(id))
-                && self.shown(group.created)
+                && group.created.shown()
                 && filters.accept(&group.tags, |name| match name {
                     "description" => vec![group.description.to_string()],
                     "group-id" => vec![id.to_string()],
@@ -80,7 +78,7 @@ impl State {
             vpc: c.vpc.clone(),
             ingress: Vec::new(),
             tags: c.tags.clone(),
-            created: Instant::now(),
+            created: self.born(),
         };
         self.groups.insert(id.clone(), group);
         Ok(id)
@@ -108,7 +106,7 @@ impl State {
         for rule in &c.rules {
             let rule = normal(rule)?;
             if let Some(source) = group_of(&rule)
-                && !self.groups.get(source).is_some_and(|group| group.vpc == vpc && self.found(group.created))
+                && !self.groups.get(source).is_some_and(|group| group.vpc == vpc && group.created.found())
             {
                 let message =
                     format!("You have specified two resources that belong to different networks, or none: {source}");
@@ -148,22 +146,19 @@ impl State {
 
     pub(super) fn revoke(&mut self, c: &ec2::RevokeSecurityGroupIngress) -> Answer<()> {
         self.group(&c.id)?;
-        let silent = self.knobs.silent_revoke;
+        let default_vpc = self.knobs.default_vpc;
         let rules = c.rules.iter().map(normal).collect::<Answer<Vec<_>>>()?;
         let Some(group) = self.groups.get_mut(&c.id) else { return Ok(()) };
-        if rules.iter().any(|rule| !group.ingress.iter().any(|have| same(have, rule))) {
-            if silent {
-                return Ok(());
-            }
-            let message = "The specified rule does not exist in this security group.";
-            return refuse("InvalidPermission.NotFound", message);
+        let missing = rules.iter().any(|rule| !group.ingress.iter().any(|have| same(have, rule)));
+        if missing && !default_vpc {
+            return refuse("InvalidPermission.NotFound", "The specified rule does not exist in this security group.");
         }
         group.ingress.retain(|have| !rules.iter().any(|rule| same(have, rule)));
         Ok(())
     }
 
     pub(super) fn group(&self, id: &SecurityGroupId) -> Answer<&Group> {
-        match self.groups.get(id).filter(|group| self.found(group.created)) {
+        match self.groups.get(id).filter(|group| group.created.found()) {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("The security group '{id}' does not exist")),
         }
@@ -172,7 +167,7 @@ impl State {
     /// Checks groups that a load balancer or an interface shall have.
     pub(super) fn check_groups(&self, groups: &[SecurityGroupId], vpc: &str) -> Answer<()> {
         for id in groups {
-            match self.groups.get(id).filter(|group| self.found(group.created)) {
+            match self.groups.get(id).filter(|group| group.created.found()) {
                 Some(group) if *group.vpc == *vpc => {}
                 Some(_) => {
                     let message = format!("One or more security groups are invalid: {id} is of another VPC");

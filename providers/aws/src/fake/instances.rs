@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{
     lists::{Filters, page},
     refusal::{Answer, refuse},
-    state::{Eni, Holder, Instance, State},
+    state::{Born, Eni, Holder, Instance, State},
 };
 use crate::api::{
     EniId, InstanceId, Page,
@@ -57,10 +57,10 @@ impl State {
             return refuse("InvalidParameterValue", format!("At most {MOST_IDS} instance IDs"));
         }
         let filters = Filters::new(&c.filters, INSTANCE_FILTERS)?;
-        self.known_instances(&c.ids, |created| self.shown(created))?;
+        self.known_instances(&c.ids, Born::shown)?;
         let found = self.instances.iter().filter(|(id, instance)| {
             (c.ids.is_empty() || c.ids.contains(id))
-                && self.shown(instance.created)
+                && instance.created.shown()
                 && filters.accept(&instance.tags, |name| self.instance_field(id, instance, name))
         });
         let found = found.map(|(id, instance)| (id.to_string(), self.show_instance(id, instance))).collect();
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// Checks that all instances exist; the answer names each that does not.
-    pub(super) fn known_instances(&self, ids: &[InstanceId], visible: impl Fn(Instant) -> bool) -> Answer<()> {
+    pub(super) fn known_instances(&self, ids: &[InstanceId], visible: impl Fn(Born) -> bool) -> Answer<()> {
         if let Some(id) = ids.iter().find(|id| !well_formed("i-", id)) {
             return refuse("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""));
         }
@@ -151,7 +151,7 @@ impl State {
         if c.ids.len() > MOST_TOPOLOGY_IDS {
             return refuse("InvalidParameterValue", format!("At most {MOST_TOPOLOGY_IDS} instance IDs"));
         }
-        self.known_instances(&c.ids, |created| self.shown(created))?;
+        self.known_instances(&c.ids, Born::shown)?;
         // Types without topology are left out of the answer.
         let asked = |id: &InstanceId| c.ids.is_empty() || c.ids.contains(id);
         let found = self.instances.iter().filter(|(id, instance)| {
@@ -165,7 +165,7 @@ impl State {
     }
 
     pub(super) fn modify_instance(&mut self, c: &ec2::ModifyInstanceAttribute) -> Answer<()> {
-        self.known_instances(std::slice::from_ref(&c.id), |created| self.found(created))?;
+        self.known_instances(std::slice::from_ref(&c.id), Born::found)?;
         let enis = self.instances.get(&c.id).map(|instance| instance.enis.clone()).unwrap_or_default();
         match enis.as_slice() {
             [one] => {

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Times and sizes. `Default` is AWS without its delays: everything is there at once, except what drains.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// How long after its creation an object is missing from describes.
+    /// How long an object that is made from now on is missing from describes.
     pub describe_lag: Duration,
-    /// How long after its creation an object is not found by changes.
+    /// How long an object that is made from now on is not found by changes.
     pub change_lag: Duration,
     /// How long a load balancer is `provisioning`.
     pub provisioning: Duration,
@@ -19,9 +19,12 @@ pub struct Knobs {
     pub page_size: usize,
     /// How long requests take: half of it before AWS does something, half of it after.
     pub latency: Duration,
-    /// A revocation of rules of which one is missing answers that all is well and revokes nothing, as AWS does in VPCs that
-    /// are not the default one, instead of `InvalidPermission.NotFound`.
-    pub silent_revoke: bool,
+    /// The VPCs are default ones, where a revocation of a rule that is not there is no error (and the others of the request are
+    /// revoked), instead of `InvalidPermission.NotFound` for all.
+    pub default_vpc: bool,
+    /// Creating a load balancer or target group that is there already compares tags as well. AWS does not say whether it does;
+    /// without, the answer may be somebody else's object.
+    pub tags_are_settings: bool,
     /// What the account may have.
     pub quotas: Quotas,
 }
@@ -36,7 +39,8 @@ impl Default for Knobs {
             interfaces_linger: Duration::ZERO,
             page_size: 1000,
             latency: Duration::ZERO,
-            silent_revoke: false,
+            default_vpc: false,
+            tags_are_settings: false,
             quotas: Quotas::default(),
         }
     }

@@ -1,7 +1,5 @@
 //! Elastic Load Balancing: listeners and their certificates.
 
-use tokio::time::Instant;
-
 use super::{
     attributes,
     lists::page,
@@ -46,7 +44,7 @@ impl State {
         let found = self
             .listeners
             .iter()
-            .filter(|(_, listener)| listener.load_balancer == c.load_balancer && self.shown(listener.created));
+            .filter(|(_, listener)| listener.load_balancer == c.load_balancer && listener.created.shown());
         let found = found.map(|(arn, listener)| (arn.to_string(), show(arn, listener)));
         page(found.collect(), c.token.as_deref(), self.knobs.page_size.min(400), "ValidationError")
     }
@@ -84,7 +82,7 @@ impl State {
             alpn_policy: spec.alpn_policy.clone(),
             attributes: attributes::of_listener(spec.protocol),
             tags: c.tags.clone(),
-            created: Instant::now(),
+            created: self.born(),
         };
         let shown = show(&arn, &listener);
         self.listeners.insert(arn, listener);
@@ -248,7 +246,7 @@ impl State {
     }
 
     pub(super) fn listener(&self, arn: &ListenerArn) -> Answer<&Listener> {
-        match self.listeners.get(arn).filter(|listener| self.found(listener.created)) {
+        match self.listeners.get(arn).filter(|listener| listener.created.found()) {
             Some(listener) => Ok(listener),
             None => refuse(UNKNOWN, format!("Listener '{arn}' not found")),
         }
@@ -260,7 +258,7 @@ impl State {
     }
 
     pub(super) fn shown_listener(&self, arn: &ListenerArn) -> Answer<&Listener> {
-        match self.listeners.get(arn).filter(|listener| self.shown(listener.created)) {
+        match self.listeners.get(arn).filter(|listener| listener.created.shown()) {
             Some(listener) => Ok(listener),
             None => refuse(UNKNOWN, format!("Listener '{arn}' not found")),
         }

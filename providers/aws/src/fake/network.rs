@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{
     lists::{Filters, page},
     refusal::{Answer, refuse},
-    state::{Hop, Route, State, Table},
+    state::{Born, Hop, Route, State, Table},
 };
 use crate::api::{
     EniId, InstanceId, Page, RouteTableId, Tags, VpcId,
@@ -212,7 +212,7 @@ impl State {
     }
 
     fn only_interface(&self, id: &InstanceId) -> Answer<EniId> {
-        self.known_instances(std::slice::from_ref(id), |created| self.found(created))?;
+        self.known_instances(std::slice::from_ref(id), Born::found)?;
         match self.instances.get(id).map(|instance| (instance.state, instance.enis.as_slice())) {
             Some((InstanceState::Terminated, _) | (_, [])) | None => {
                 refuse("IncorrectInstanceState", format!("The instance '{id}' is not in a state that has a route"))

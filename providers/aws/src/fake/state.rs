@@ -22,6 +22,26 @@ pub const REGION: &str = "us-west-2";
 /// How long a terminated instance can still be described.
 const TERMINATED_FOR: Duration = Duration::from_secs(3600);
 
+/// When an object was made, and since when it can be seen.
+#[derive(Clone, Copy)]
+pub(super) struct Born {
+    pub(super) at: Instant,
+    shown: Instant,
+    found: Instant,
+}
+
+impl Born {
+    /// Tells whether describes show it.
+    pub(super) fn shown(self) -> bool {
+        self.shown <= Instant::now()
+    }
+
+    /// Tells whether changes find it.
+    pub(super) fn found(self) -> bool {
+        self.found <= Instant::now()
+    }
+}
+
 /// Everything there is, and what the tests ordered.
 pub(super) struct State {
     pub(super) started: Instant,
@@ -94,7 +114,7 @@ pub(super) struct Instance {
     pub(super) network_nodes: Vec<Box<str>>,
     pub(super) tags: Tags,
     pub(super) terminated: Option<Instant>,
-    pub(super) created: Instant,
+    pub(super) created: Born,
 }
 
 pub(super) struct Eni {
@@ -129,7 +149,7 @@ pub(super) struct Group {
     pub(super) vpc: VpcId,
     pub(super) ingress: Vec<Rule>,
     pub(super) tags: Tags,
-    pub(super) created: Instant,
+    pub(super) created: Born,
 }
 
 pub(super) struct Eip {
@@ -152,7 +172,7 @@ pub(super) struct Balancer {
     pub(super) state: Option<(LoadBalancerState, Box<str>)>,
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
-    pub(super) created: Instant,
+    pub(super) created: Born,
 }
 
 pub(super) struct TargetGroup {
@@ -166,7 +186,7 @@ pub(super) struct TargetGroup {
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
     pub(super) targets: BTreeMap<(Box<str>, u16), Target>,
-    pub(super) created: Instant,
+    pub(super) created: Born,
 }
 
 /// A target, known by its ID and port.
@@ -190,7 +210,7 @@ pub(super) struct Listener {
     pub(super) alpn_policy: Option<Box<str>>,
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
-    pub(super) created: Instant,
+    pub(super) created: Born,
 }
 
 pub(super) struct Classic {
@@ -198,7 +218,7 @@ pub(super) struct Classic {
     pub(super) instances: Vec<InstanceId>,
     pub(super) groups: Vec<SecurityGroupId>,
     pub(super) tags: Tags,
-    pub(super) created: Instant,
+    pub(super) created: Born,
 }
 
 impl State {
@@ -268,14 +288,10 @@ impl State {
         }
     }
 
-    /// Tells whether describes show what was created then.
-    pub(super) fn shown(&self, created: Instant) -> bool {
-        created + self.knobs.describe_lag <= Instant::now()
-    }
-
-    /// Tells whether changes find what was created then.
-    pub(super) fn found(&self, created: Instant) -> bool {
-        created + self.knobs.change_lag <= Instant::now()
+    /// Notes that an object is made now.
+    pub(super) fn born(&self) -> Born {
+        let at = Instant::now();
+        Born { at, shown: at + self.knobs.describe_lag, found: at + self.knobs.change_lag }
     }
 
     /// Returns the time that AWS shows for an instant.

@@ -4,7 +4,7 @@ use super::{
     balancers::MOST_NAMED,
     network::check_ec2_tags,
     refusal::{Answer, invalid, refuse},
-    state::State,
+    state::{Born, State},
 };
 use crate::api::{Tags, ec2, elb};
 
@@ -59,7 +59,7 @@ impl State {
                 }
                 "sg" => {
                     let group = self.groups.get(&id.into());
-                    (group.is_some_and(|group| self.found(group.created)), "InvalidGroup.NotFound")
+                    (group.is_some_and(|group| group.created.found()), "InvalidGroup.NotFound")
                 }
                 "subnet" => (self.subnets.contains_key(&id.into()), "InvalidSubnetID.NotFound"),
                 "rtb" => (self.tables.contains_key(&id.into()), "InvalidRouteTableID.NotFound"),
@@ -70,7 +70,7 @@ impl State {
                 return refuse(code, format!("The ID '{id}' is not valid"));
             }
         }
-        self.known_instances(&instances, |created| self.found(created))
+        self.known_instances(&instances, Born::found)
     }
 
     pub(super) fn ec2_tags(&mut self, id: &str) -> Option<&mut Tags> {
@@ -82,6 +82,11 @@ impl State {
             "vpc" => self.vpcs.get_mut(&id.into()).map(|it| &mut it.tags),
             _ => None,
         }
+    }
+
+    /// Tells whether an object that is there already has the tags asked for, as far as that matters.
+    pub(super) fn same_tags(&self, have: &Tags, asked: &Tags) -> bool {
+        !self.knobs.tags_are_settings || have == asked
     }
 
     pub(super) fn describe_elb_tags(&self, c: &elb::DescribeElbTags) -> Answer<Vec<(Box<str>, Tags)>> {

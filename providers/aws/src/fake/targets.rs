@@ -35,7 +35,7 @@ impl State {
         if let Some(arn) = &c.load_balancer {
             self.shown_balancer(arn)?;
         }
-        let shown = || self.target_groups.iter().filter(|(_, group)| self.shown(group.created));
+        let shown = || self.target_groups.iter().filter(|(_, group)| group.created.shown());
         let no_name = c.names.iter().any(|name| !shown().any(|(_, group)| group.name == *name));
         if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {
             return refuse(UNKNOWN, "One or more target groups not found");
@@ -87,7 +87,7 @@ impl State {
                 && have.target_type == c.target_type
                 && have.ip_address_type == ip_address_type
                 && have.health_check == health_check
-                && have.tags == c.tags;
+                && self.same_tags(&have.tags, &c.tags);
             return match same {
                 true => Ok(self.show_target_group(arn, have)),
                 false => {
@@ -116,7 +116,7 @@ impl State {
             attributes: attributes::of_target_group(c.protocol, c.target_type),
             tags: c.tags.clone(),
             targets: std::collections::BTreeMap::new(),
-            created: Instant::now(),
+            created: self.born(),
         };
         let shown = self.show_target_group(&arn, &group);
         self.target_groups.insert(arn, group);
@@ -277,7 +277,7 @@ impl State {
     }
 
     pub(super) fn target_group(&self, arn: &TargetGroupArn) -> Answer<&TargetGroup> {
-        match self.target_groups.get(arn).filter(|group| self.found(group.created)) {
+        match self.target_groups.get(arn).filter(|group| group.created.found()) {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("Target group '{arn}' not found")),
         }
@@ -289,7 +289,7 @@ impl State {
     }
 
     pub(super) fn shown_target_group(&self, arn: &TargetGroupArn) -> Answer<&TargetGroup> {
-        match self.target_groups.get(arn).filter(|group| self.shown(group.created)) {
+        match self.target_groups.get(arn).filter(|group| group.created.shown()) {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("Target group '{arn}' not found")),
         }

@@ -1,7 +1,17 @@
 //! A ready-made cluster.
 
-use super::Aws;
-use crate::api::{InstanceId, RouteTableId, SecurityGroupId, SubnetId, VpcId};
+use std::sync::Arc;
+
+use ccm_core::{provider::Op, runtime::gate::WriteGate};
+use tokio_util::sync::CancellationToken;
+
+use super::{Aws, REGION};
+use crate::{
+    api::{InstanceId, RouteTableId, SecurityGroupId, SubnetId, VpcId},
+    cluster::Cluster,
+    config::Settings,
+    scope::Scope,
+};
 
 /// ID of the ready-made cluster.
 pub const CLUSTER: &str = "test";
@@ -51,6 +61,22 @@ impl World {
         }
         world.aws.reset_calls();
         world
+    }
+
+    /// Returns what every part of the provider works in, with these settings.
+    pub fn scope(&self, settings: Settings) -> Scope {
+        Scope {
+            client: self.aws.client(),
+            cluster: Cluster::new(CLUSTER, false),
+            region: REGION.into(),
+            vpc: self.vpc.clone(),
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// Returns an operation with the right to write.
+    pub fn op(&self) -> Op {
+        Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open())
     }
 
     /// Adds a node.

@@ -66,3 +66,25 @@ fn one(rows: &[NetworkInterface], address: Ipv4Addr) -> Found {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // IN15
+    #[test]
+    fn the_address_is_read_from_the_id_whatever_its_domain() {
+        let address = Ipv4Addr::new(192, 168, 164, 88);
+        for id in [
+            "fargate-192.168.164.88",
+            "fargate-ip-192-168-164-88",
+            "fargate-ip-192-168-164-88.internal",
+            "fargate-ip-192-168-164-88.us-west-2.compute.internal",
+        ] {
+            assert_eq!(address_of(id).unwrap(), address, "{id}");
+        }
+        for id in ["fargate-", "fargate-ip-1-2-3", "fargate-ip-1-2-3-256", "fargate-worker"] {
+            assert_eq!(address_of(id).unwrap_err().kind(), ErrorKind::InvalidInput, "{id}");
+        }
+    }
+}

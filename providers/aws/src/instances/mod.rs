@@ -309,3 +309,6 @@ fn keep_stricter<K: Clone + Eq + std::hash::Hash>(ages: &mut HashMap<K, Duration
 fn some(text: &str) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,10 +16,12 @@ const LISTING_FROM: usize = 200;
 /// So many suspects are asked for alone, where AWS' answer is typed; more by a filter, which costs a call for 150 of them.
 const ALONE: usize = 4;
 
-/// Tells whether the listing of the cluster takes the place of asking for `wanted` IDs; `listed` is the size of the
-/// listing before, if there was one.
+/// Tells whether the listing of the cluster comes before asking for `wanted` IDs; `listed` is the size of the listing
+/// before, if there was one. A listing much smaller than what is wanted lacks most of it: the cluster's tag is missing on
+/// instances, and they are asked for by ID at once.
 pub fn by_listing(wanted: usize, listed: Option<usize>) -> bool {
-    wanted >= LISTING_FROM && pages(listed.unwrap_or(wanted)) <= wanted.div_ceil(MOST_IDS)
+    let listed = listed.unwrap_or(wanted);
+    wanted >= LISTING_FROM && listed >= wanted / 2 && pages(listed) <= wanted.div_ceil(MOST_IDS)
 }
 
 /// Tells whether the listing of the cluster takes the place of asking for `wanted` names.
@@ -110,6 +112,8 @@ mod tests {
         assert!(!by_listing(900, Some(1001)));
         assert!(by_listing(1001, Some(2000)));
         assert!(by_listing(1000, None));
+        assert!(by_listing(1000, Some(500)));
+        assert!(!by_listing(1000, Some(499)), "most of what is wanted is not in it");
     }
 
     #[test]

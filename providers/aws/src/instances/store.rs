@@ -210,6 +210,11 @@ impl InstanceStore {
         Ok(found)
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().known.len()
+    }
+
     pub(super) fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -319,6 +324,8 @@ impl State {
             match answer {
                 Err(error) if given_up(&error) => result = Err(error),
                 Err(error) if !error.is(MALFORMED) => drop(self.failed.insert(id, (round, error))),
+                // Names are looked up beside a round, so that an older answer may come later.
+                _ if self.known.get(&id).is_some_and(|known| known.round > round) => {}
                 answer => {
                     let asked = self.known.get(&id).map_or(now, |known| known.asked);
                     self.failed.remove(&id);

@@ -11,7 +11,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     api::{
-        AwsError, InstanceId,
+        Action, AwsError, Fault, InstanceId,
         ec2::{DescribeInstanceTopology, InstanceTopology},
     },
     client::Client,
@@ -25,6 +25,11 @@ const NONE: Duration = Duration::from_secs(24 * 3600);
 /// How long an answer is kept, so that nodes whose initialisation failed over others do not ask again: AWS allows one
 /// request a second.
 const KEEP: Duration = Duration::from_secs(600);
+/// Most requests for one question. Each waits a second for its turn, and nothing here waits longer than two: those left
+/// over are told to come back, and find the answers of these then.
+const MOST_REQUESTS: usize = 3;
+/// When those left over may come back.
+const COME_BACK: Duration = Duration::from_secs(1);
 /// How often a request is sent again without IDs that AWS refuses.
 const MOST_REFUSALS: usize = 3;
 
@@ -78,7 +83,8 @@ impl Cache {
 impl Topology {
     /// Returns the layers of instances, given with their types; asks for at most 100 in a call and for none twice.
     ///
-    /// A region without topology, a missing permission, and a type that is not `required` never are errors.
+    /// A region without topology and a missing permission never are errors. Others are, for types that are `required`; the
+    /// rest goes without. Who has to come back later is told so, whatever the type.
     pub async fn of(
         &self,
         op: &Op,
@@ -93,14 +99,20 @@ impl Topology {
         // Types that must have an answer first: they need their calls, and the others may turn out to need none.
         open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
         open.dedup();
-        loop {
+        for requests in 0.. {
             open.retain(|(id, instance_type)| {
                 let known = cache.layers(id, instance_type);
                 known.map(|layers| answers.insert(id.clone(), Ok(layers))).is_none() && !answers.contains_key(id)
             });
             let batch: Vec<_> = open.iter().take(MOST_IDS).cloned().collect();
             if batch.is_empty() {
-                return answers;
+                break;
+            }
+            if requests == MOST_REQUESTS {
+                let later =
+                    || AwsError { action: Some(Action::DescribeInstanceTopology), fault: Fault::Budget(COME_BACK) };
+                answers.extend(open.into_iter().map(|(id, _)| (id, Err(later()))));
+                break;
             }
             let Err((error, asked)) = ask(op, client, required, &mut cache, batch).await else { continue };
             if no_topology(&error) {
@@ -111,11 +123,13 @@ impl Topology {
             tracing::debug!(error = %error, "network topology not known");
             // Refused IDs concern nobody else; what else went wrong would meet the others as well.
             let failed = if names_an_id(&error) { asked } else { std::mem::take(&mut open) };
+            let later = matches!(error.fault, Fault::Budget(_) | Fault::Refused(_));
             for (id, instance_type) in failed {
-                let answer = if required.matches(&instance_type) { Err(error.clone()) } else { Ok(Layers::default()) };
-                answers.insert(id, answer);
+                let fatal = later || required.matches(&instance_type);
+                answers.insert(id, if fatal { Err(error.clone()) } else { Ok(Layers::default()) });
             }
         }
+        answers
     }
 }
 

@@ -10,12 +10,12 @@ use super::{
     observe::{Observer, foreign},
     plan::{Action, GroupRef, ListenerSettings, Step},
     register::{Registered, register},
-    seams::{Exposure, Surroundings},
+    security::Exposure,
+    surroundings::Surroundings,
 };
 use crate::{
     api::{
-        AwsError, Fault, InstanceId, LoadBalancerArn, SecurityGroupId, SubnetId, TargetGroupArn,
-        ec2::Subnet,
+        AwsError, Fault, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
         elb::{
             AddElbTags, AddListenerCertificates, CreateListener, CreateTargetGroup, DeleteListener, DeleteTargetGroup,
             DeregisterTargets, ListenerSpec, ModifyListener, ModifyListenerAttributes, ModifyLoadBalancerAttributes,
@@ -73,7 +73,7 @@ impl IntoTransient for CloudError {
 pub(super) struct Applier<'a> {
     pub(super) scope: &'a Scope,
     pub(super) observer: &'a Observer,
-    pub(super) surroundings: &'a dyn Surroundings,
+    pub(super) surroundings: &'a Surroundings,
     pub(super) op: &'a Op,
     pub(super) wanted: &'a Wanted,
     pub(super) instances: &'a [InstanceId],
@@ -116,7 +116,7 @@ impl Applier<'_> {
             Action::OpenSecurityGroups => self.rules(true).await?,
             Action::CloseSecurityGroups => self.rules(false).await?,
             Action::ReleaseSecurityGroups(groups) => {
-                let progress = self.surroundings.detached(self.op, &self.wanted.owner, groups).await?;
+                let progress = self.surroundings.security.detached(self.op, &self.wanted.owner, groups).await?;
                 if let Progress::Pending { after, why } = progress {
                     self.left.push((after, why));
                 }
@@ -131,7 +131,7 @@ impl Applier<'_> {
 
     fn note_failure(&self, error: &AwsError) {
         if ["SubnetNotFound", "InvalidSubnet", "InvalidSubnetID.NotFound"].iter().any(|code| error.is(code)) {
-            self.surroundings.forget();
+            self.surroundings.vpc.forget();
         }
     }
 
@@ -313,8 +313,8 @@ impl Applier<'_> {
     async fn rules(&mut self, open: bool) -> Result<(), CloudError> {
         let Some(seen) = &self.picture.observed.balancer else { return Ok(()) };
         let (name, groups): (&str, &[SecurityGroupId]) = (&seen.balancer.name, &seen.balancer.security_groups);
-        let subnets =
-            subnets(self.surroundings, self.op, seen.balancer.zones.iter().filter_map(|z| z.subnet.clone())).await?;
+        let ids: Vec<_> = seen.balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let subnets = self.surroundings.subnets(self.op, &ids).await?;
         let exposure = Exposure {
             wanted: self.wanted,
             lb_name: name,
@@ -323,9 +323,9 @@ impl Applier<'_> {
             instances: self.instances,
         };
         if open {
-            self.surroundings.open(self.op, &exposure).await
+            self.surroundings.security.open(self.op, &exposure).await
         } else {
-            self.surroundings.close(self.op, &exposure).await
+            self.surroundings.security.close(self.op, &exposure).await
         }
     }
 
@@ -351,15 +351,6 @@ impl Applier<'_> {
 
 /// When to try refused targets again: an instance that is starting is refused until it runs.
 const REFUSED: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(300));
-
-/// Returns what is known of subnets.
-pub(super) async fn subnets(
-    surroundings: &dyn Surroundings,
-    op: &Op,
-    ids: impl IntoIterator<Item = SubnetId>,
-) -> Result<Vec<Subnet>, CloudError> {
-    surroundings.subnets(op, &ids.into_iter().collect::<Vec<_>>()).await
-}
 
 /// A plan makes what its later steps need.
 fn missing() -> Halt {

@@ -4,25 +4,28 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{LbStatus, NodeView, ServiceView},
-    provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, EventKind, LbOutcome, Op, PlannedChange, Progress},
+    provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress},
 };
 use tokio::time::Instant;
 
 use super::{
-    apply::{Applier, Halt, subnets},
+    apply::{Applier, Halt},
     effect::Picture,
     memory::{Known, Memory},
     model::{SubnetChoice, Targets, Wanted},
     names,
     observe::{Observer, Question, ago, names_of},
     plan::{self, Resolved, Step},
-    seams::{Exposure, Surroundings},
+    security::Exposure,
     seen::Observed,
-    status, targets,
+    status,
+    surroundings::{Facts, Surroundings},
+    targets,
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
     cluster::SERVICE_TAG,
+    instances::InstanceStore,
     provider_id,
     scope::Scope,
 };
@@ -38,7 +41,7 @@ const ROUNDS: usize = 5;
 pub(super) struct Core {
     pub(super) scope: Scope,
     pub(super) observer: Observer,
-    pub(super) surroundings: Arc<dyn Surroundings>,
+    pub(super) surroundings: Surroundings,
     pub(super) memory: Memory,
 }
 
@@ -57,7 +60,8 @@ struct Backing {
 }
 
 impl Core {
-    pub(super) fn new(scope: Scope, surroundings: Arc<dyn Surroundings>) -> Self {
+    pub(super) fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+        let surroundings = Surroundings::new(&scope, store);
         Self { observer: Observer::new(scope.clone()), scope, surroundings, memory: Memory::default() }
     }
 
@@ -90,7 +94,7 @@ impl Core {
         known.observed = Some(observed.clone());
         // Whatever is changed from here on, a shared look that was made before now does not show it.
         known.changed = Some(Instant::now());
-        let groups = self.surroundings.front(op, wanted, existing.as_deref()).await.map_err(unsettled)?;
+        let groups = self.surroundings.security.front(op, wanted, existing.as_deref()).await.map_err(unsettled)?;
         let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
         let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
         known.changed = Some(Instant::now());
@@ -151,7 +155,7 @@ impl Core {
     ) -> Result<Resolved, CloudError> {
         let named = matches!(wanted.subnets, SubnetChoice::Named(_));
         let subnets = match observed.balancer.is_none() || named {
-            true => Some(self.surroundings.choose(op, wanted).await.map_err(unsettled)?),
+            true => Some(self.surroundings.vpc.choose(op, wanted).await.map_err(unsettled)?),
             false => None,
         };
         Ok(Resolved {
@@ -224,7 +228,7 @@ impl Core {
         Applier {
             scope: &self.scope,
             observer: &self.observer,
-            surroundings: &*self.surroundings,
+            surroundings: &self.surroundings,
             op,
             wanted,
             instances,
@@ -322,9 +326,13 @@ impl Core {
             Some(_) => self.read(op, order, known, true).await?,
         };
         observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
-        let resolved = self.resolve(op, wanted, &observed, &backing, Vec::new()).await?;
+        let existing = observed.balancer.as_ref().map(|seen| &*seen.balancer.security_groups);
+        let front = self.surroundings.security.front_plan(op, wanted, existing).await?;
+        let groups = if front.complete { front.groups } else { Vec::new() };
+        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
         let steps = plan::plan(wanted, &resolved, &observed)?;
-        let mut changes: Vec<_> = steps.iter().filter_map(|step| step.describe(&wanted.name)).collect();
+        let mut changes = front.changes;
+        changes.extend(steps.iter().filter_map(|step| step.describe(&wanted.name)));
         changes.extend(self.compare_rules(op, wanted, &observed, &backing).await?);
         changes.extend(unpublished(order.service, &observed)?);
         if changes.is_empty() {
@@ -345,8 +353,8 @@ impl Core {
         backing: &Backing,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let Some(seen) = &observed.balancer else { return Ok(Vec::new()) };
-        let zones = seen.balancer.zones.iter().filter_map(|zone| zone.subnet.clone());
-        let subnets = subnets(&*self.surroundings, op, zones).await?;
+        let zones: Vec<_> = seen.balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let subnets = self.surroundings.subnets(op, &zones).await?;
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let exposure = Exposure {
             wanted,
@@ -355,7 +363,7 @@ impl Core {
             subnets: &subnets,
             instances: &instances,
         };
-        self.surroundings.plan(op, &exposure).await
+        self.surroundings.security.plan(op, &exposure).await
     }
 
     /// Finds the targets: for instances what runs, as far as it is known without asking for those that do.
@@ -366,7 +374,7 @@ impl Core {
                 Ok(Backing { targets: targets::instances(wanted, &instances), instances, node_groups })
             }
             BackendSet::Endpoints(slices) => {
-                let networks = self.surroundings.networks(op).await?;
+                let networks = self.surroundings.vpc.networks(op, false).await?;
                 let targets = targets::endpoints(wanted, slices, &networks);
                 Ok(Backing { targets, instances: BTreeSet::new(), node_groups: BTreeSet::new() })
             }
@@ -374,16 +382,19 @@ impl Core {
     }
 
     /// Returns instances that may run. What is not known may: AWS tells.
-    async fn running(&self, op: &Op, nodes: &[Arc<NodeView>]) -> (BTreeSet<InstanceId>, BTreeSet<SecurityGroupId>) {
+    pub(super) async fn running(
+        &self,
+        op: &Op,
+        nodes: &[Arc<NodeView>],
+    ) -> (BTreeSet<InstanceId>, BTreeSet<SecurityGroupId>) {
         let nodes = nodes.iter().map(|node| &**node).filter(|node| targets::takes_traffic(node));
         let ids: Vec<InstanceId> = provider_id::known_instances(nodes);
-        let mut facts = self.surroundings.instances(op, &ids, Duration::MAX).await;
-        let runs = |facts: Option<&Option<super::seams::InstanceFacts>>| {
-            facts.is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.runs))
-        };
+        let mut facts = self.surroundings.facts(op, &ids, Duration::MAX).await;
+        let runs =
+            |facts: Option<&Option<Facts>>| facts.is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.runs));
         let idle: Vec<_> = ids.iter().filter(|id| !runs(facts.get(*id))).cloned().collect();
         if !idle.is_empty() {
-            facts.extend(self.surroundings.instances(op, &idle, RECHECK).await);
+            facts.extend(self.surroundings.facts(op, &idle, RECHECK).await);
         }
         let running: BTreeSet<_> = ids.into_iter().filter(|id| runs(facts.get(id))).collect();
         let groups = running.iter().filter_map(|id| facts.get(id)?.as_ref()).flat_map(|facts| facts.groups.clone());
@@ -452,12 +463,4 @@ fn outcome(status: Option<Result<Option<LbStatus>, CloudError>>, result: Result<
         None => result,
     };
     LbOutcome { status, annotations: std::collections::BTreeMap::new(), result }
-}
-
-/// Tells once that a wait has become long.
-pub(super) fn tell_if_long(op: &Op, next: Duration, what: &str) {
-    const LONG: Duration = Duration::from_secs(1800);
-    if op.pending_for() >= LONG && op.pending_for() < LONG + next {
-        op.event(EventKind::Warning, "LoadBalancerDeletionSlow", what);
-    }
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use ccm_core::provider::{CloudError, ErrorKind, Op, Progress};
 
-use super::security::{in_use, references};
+use super::{
+    names,
+    security::{in_use, references},
+};
 use crate::{
     api::{
         AwsError, Filter, InstanceId, SecurityGroupId,
@@ -36,7 +39,7 @@ impl Classic {
     /// # Errors
     /// AWS' own.
     pub async fn find(&self, op: &Op, uid: &str) -> Result<Option<ClassicLoadBalancer>, CloudError> {
-        match self.look_up(op, &name(uid)).await? {
+        match self.look_up(op, &names::load_balancer(uid)).await? {
             Some((found, true)) => Ok(Some(found)),
             _ => Ok(None),
         }
@@ -79,7 +82,7 @@ impl Classic {
     /// # Errors
     /// AWS' own; never [`NotFound`](ErrorKind::NotFound).
     pub async fn delete(&self, op: &Op, uid: &str) -> Result<Progress, CloudError> {
-        let name = name(uid);
+        let name = names::load_balancer(uid);
         match self.look_up(op, &name).await? {
             Some((_, false)) => return Ok(Progress::Done),
             Some((found, true)) => {
@@ -152,11 +155,6 @@ fn present(error: AwsError) -> CloudError {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, error.to_string()),
         _ => error,
     }
-}
-
-/// Returns the name that upstream gives to load balancers of a Service.
-fn name(uid: &str) -> String {
-    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
 }
 
 #[cfg(test)]

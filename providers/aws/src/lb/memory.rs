@@ -32,15 +32,10 @@ pub(super) struct Known {
     pub(super) instances: BTreeSet<InstanceId>,
     /// When something was last changed: what was read in common before does not count.
     pub(super) changed: Option<Instant>,
-    /// How far a deletion is.
-    pub(super) deleted: Deleted,
-}
-
-/// What a deletion needs not do again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Deleted {
-    /// Balancer and target groups are gone.
-    pub(super) balancer: bool,
+    /// Whether balancer and target groups were deleted, so that the rest of a deletion need not look for them again.
+    pub(super) deleted: bool,
+    /// Names of deleted balancers, which are in descriptions of rules.
+    pub(super) names: BTreeSet<Box<str>>,
 }
 
 impl Known {
@@ -60,6 +55,13 @@ impl Memory {
     pub(super) fn take(&self, uid: &str) -> Known {
         let doubt = Known { changed: Some(Instant::now()), ..Known::default() };
         self.0.lock().insert(uid.into(), doubt).unwrap_or_default()
+    }
+
+    /// Tells whether a Service's network load balancer is known to have this DNS name.
+    pub(super) fn knows(&self, uid: &str, dns_name: &str) -> bool {
+        let known = self.0.lock();
+        let balancer = known.get(uid).and_then(|known| known.observed.as_ref()?.balancer.as_ref());
+        balancer.is_some_and(|seen| *seen.balancer.dns_name == *dns_name)
     }
 
     pub(super) fn put(&self, uid: &str, known: Known) {

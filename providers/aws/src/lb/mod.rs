@@ -1,26 +1,253 @@
 //! Load balancers: Network Load Balancers for Services.
+//!
+//! A Service is [read](interpret), what there is of it is looked at, a [plan](plan) says what differs, and its steps are
+//! carried out one by one. Nothing is needed to take up what was broken off anywhere but names that do not change and tags
+//! that are there from the start.
 
 pub mod annotations;
 mod apply;
 mod bring;
 mod cached;
 pub mod classic;
+mod delete;
 pub mod effect;
+#[cfg(test)]
+mod fixtures;
 mod health;
 pub mod interpret;
+mod inventory;
 mod listeners;
 mod memory;
 pub mod model;
 pub mod names;
 mod observe;
+mod old;
 mod ownership;
 pub mod plan;
 mod register;
-mod seams;
 pub mod security;
 pub mod seen;
 mod status;
 pub mod subnets;
+mod surroundings;
 mod sweep;
 mod targets;
 pub mod vpc;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{
+        Backends, Claim, CloudError, Depth, Digest, ErrorKind, InvalidInput, LbOutcome, LbRef, LbSpec, LbSupport,
+        LoadBalancers, Op, PlannedChange, Progress, Remark,
+    },
+};
+
+use self::{
+    bring::{Core, Order},
+    classic::Classic,
+    delete::Doomed,
+    interpret::{Reading, Verdict},
+    model::{Groups, OwnerName, Wanted},
+    old::Old,
+};
+use crate::{api::SecurityGroupId, instances::InstanceStore, scope::Scope};
+
+/// Attribute by which a Service asks that its balancer not be deleted.
+const PROTECTION: &str = "deletion_protection.enabled=true";
+
+/// Network Load Balancers; and classic ones that upstream made, as far as members and deletion go.
+pub struct NetworkLoadBalancers {
+    core: Core,
+    classic: Classic,
+}
+
+impl NetworkLoadBalancers {
+    /// Makes the part, which knows nothing yet.
+    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+        Self { classic: Classic::new(scope.clone()), core: Core::new(scope, store) }
+    }
+
+    fn read(&self, service: &ServiceView) -> Reading {
+        interpret::read(service, &self.core.scope.settings, &self.core.scope.cluster)
+    }
+
+    /// Tells what a call is about.
+    async fn subject(&self, op: &Op, want: &LbSpec) -> Result<Subject, CloudError> {
+        let Reading { verdict, looks_classic, .. } = self.read(&want.service);
+        let wanted = match verdict {
+            Verdict::Elsewhere => {
+                let message = format!("service {} is another controller's", want.service.key());
+                return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
+            }
+            Verdict::Nlb(wanted) => Ok(wanted),
+            Verdict::Refused(mistakes) => Err(refusal(&mistakes)),
+        };
+        if looks_classic && let Some(old) = self.old(op, &want.service, wanted.as_deref().ok()).await? {
+            return Ok(Subject::Old(old));
+        }
+        wanted.map(Subject::Network)
+    }
+}
+
+/// What a call is about.
+enum Subject {
+    /// A network load balancer.
+    Network(Box<Wanted>),
+    /// A classic one that is there from before.
+    Old(Old),
+}
+
+fn refusal(mistakes: &[InvalidInput]) -> CloudError {
+    let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    CloudError::invalid_input(list.join("; "))
+}
+
+#[async_trait]
+impl LoadBalancers for NetworkLoadBalancers {
+    /// Everything but SCTP. What of it one Service cannot have together with something else says
+    /// [`interpret`](Self::interpret).
+    fn supports(&self) -> LbSupport {
+        LbSupport {
+            source_ranges: true,
+            udp: true,
+            sctp: false,
+            mixed_protocols: true,
+            dual_stack: true,
+            no_node_ports: true,
+            load_balancer_ip: true,
+            client_ip_affinity: true,
+        }
+    }
+
+    fn classes(&self) -> Vec<Box<str>> {
+        self.core.scope.settings.classes.clone()
+    }
+
+    fn takes_endpoints(&self) -> bool {
+        true
+    }
+
+    /// The digest is that of everything that is wanted. A Service that shows a classic balancer is served as far as that
+    /// goes, whatever else it says.
+    fn interpret(&self, service: &ServiceView) -> Claim {
+        let reading = self.read(service);
+        match reading.verdict {
+            Verdict::Nlb(wanted) => Claim::Ours { backends: wanted.backends(), digest: Digest::of(&wanted) },
+            Verdict::Elsewhere => Claim::Elsewhere,
+            Verdict::Refused(mistakes) if reading.looks_classic => {
+                let mistakes: Vec<_> = mistakes.iter().map(|m| (m.field.clone(), m.message.clone())).collect();
+                Claim::Ours { backends: Backends::Nodes(Vec::new()), digest: Digest::of(&mistakes) }
+            }
+            Verdict::Refused(mistakes) => Claim::Refused(mistakes),
+        }
+    }
+
+    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
+        self.read(service).remarks
+    }
+
+    /// Nothing is asked and nothing changed for what is known to be in line. What is broken off anywhere is taken up by the
+    /// next call. The host name is published while the balancer is being provisioned.
+    async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
+        match self.subject(op, want).await {
+            Ok(Subject::Network(wanted)) => self.core.ensure(op, &order(&wanted, want), depth).await,
+            Ok(Subject::Old(old)) => self.ensure_old(op, &old, want).await,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// One registration for each target group, and one deregistration: what is registered is remembered.
+    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
+        match self.subject(op, want).await {
+            Ok(Subject::Network(wanted)) => self.core.update_backends(op, &order(&wanted, want)).await,
+            Ok(Subject::Old(old)) => self.update_old(op, &old, want).await,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Refuses while the Service asks for deletion protection.
+    async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
+        let service = last_seen(lb);
+        let reading = self.read(&service);
+        let wanted = match &reading.verdict {
+            Verdict::Nlb(wanted) => Some(&**wanted),
+            _ => None,
+        };
+        let protected = service.annotations.values().any(|value| value.split(',').any(|one| one.trim() == PROTECTION));
+        if protected || wanted.is_some_and(|wanted| wanted.deletion_protection) {
+            return Err(CloudError::invalid_input(format!(
+                "deletion_protection is enabled, cannot delete the service: {}",
+                service.key()
+            ))
+            .with_reason("DeletionProtected"));
+        }
+        let owner = OwnerName { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
+        let names = self.names(&owner, wanted, &service);
+        let keep = given_groups(wanted);
+        let progress = self.core.delete(op, &Doomed { owner: &owner, names: &names, keep: &keep }).await?;
+        if progress == Progress::Done && reading.looks_classic {
+            return self.classic.delete(op, &lb.uid).await;
+        }
+        Ok(progress)
+    }
+
+    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        match self.subject(op, want).await? {
+            Subject::Network(wanted) => self.core.plan(op, &order(&wanted, want)).await,
+            Subject::Old(old) => Ok(self.plan_old(op, &old, want).await),
+        }
+    }
+}
+
+impl NetworkLoadBalancers {
+    /// Returns the names that the balancer of a Service may have.
+    fn names(&self, owner: &OwnerName, wanted: Option<&Wanted>, service: &ServiceView) -> Vec<Box<str>> {
+        let mut found = vec![names::load_balancer(&owner.uid)];
+        let chosen = format!("{}name", annotations::PREFIX);
+        let chosen = service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| !name.is_empty());
+        let claimed = service.class.is_some() || self.core.scope.settings.claim_external;
+        let cluster = &self.core.scope.cluster;
+        let by_scheme = crate::api::elb::Scheme::ALL.iter().filter(|_| claimed);
+        let by_scheme = by_scheme.map(|scheme| names::claimed_load_balancer(cluster, owner, *scheme));
+        let all = wanted.map(|wanted| wanted.name.clone()).into_iter().chain(chosen.map(Into::into)).chain(by_scheme);
+        for name in all {
+            if name.len() <= names::LONGEST && !found.contains(&name) {
+                found.push(name);
+            }
+        }
+        found
+    }
+}
+
+fn order<'a>(wanted: &'a Wanted, want: &'a LbSpec) -> Order<'a> {
+    Order { wanted, service: &want.service, backends: &want.backends }
+}
+
+/// Returns the Service as it was last seen; what is left of it, if it was not seen.
+fn last_seen(lb: &LbRef) -> ServiceView {
+    let service = lb.last_seen.as_deref().cloned();
+    let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
+    ServiceView {
+        uid: lb.uid.clone(),
+        class: lb.class.clone(),
+        annotations: lb.annotations.clone(),
+        status: lb.status.clone(),
+        ..service
+    }
+}
+
+/// Returns the security groups that a Service names by ID.
+fn given_groups(wanted: Option<&Wanted>) -> Vec<SecurityGroupId> {
+    match wanted.map(|wanted| &wanted.security.groups) {
+        Some(Groups::Given(names)) => {
+            names.iter().filter(|name| name.starts_with("sg-")).map(|id| SecurityGroupId::from(&**id)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -60,9 +60,15 @@ pub fn target_group(cluster: &Cluster, owner: &OwnerName, of: &TargetGroupName) 
     readable(owner, &hex(&hash.finalize()))
 }
 
-/// Returns the name of a Service's managed security group.
-pub fn security_group(cluster: &Cluster, owner: &OwnerName) -> Box<str> {
-    readable(owner, &sha256(&[cluster.id(), &owner.name, &owner.namespace, &owner.uid]))
+/// Returns the name of a Service's managed security group; the cluster's name is that of `--cluster-name`, as with upstream.
+pub fn security_group(cluster_name: &str, owner: &OwnerName) -> Box<str> {
+    readable(owner, &sha256(&[cluster_name, &owner.name, &owner.namespace, &owner.uid]))
+}
+
+/// Returns the name of the security group that all load balancers share.
+pub fn shared_security_group(cluster_name: &str) -> Box<str> {
+    let sanitized: String = cluster_name.chars().filter(char::is_ascii_alphanumeric).take(232).collect();
+    format!("k8s-traffic-{sanitized}-{}", &sha256(&[cluster_name])[..10]).into()
 }
 
 /// Returns `k8s-<namespace>-<name>-<hash>`, each part cut.

@@ -93,7 +93,7 @@ fn managed_security_groups_are_named_as_upstream_names_them() {
         ("consistent-cluster", "hash-ns", "hash-test", "different-uid", "k8s-hashns-hashtest-7e5f9fc305"),
     ];
     for (cluster, namespace, name, uid, wanted) in cases {
-        let found = security_group(&Cluster::new(cluster, false), &owner(namespace, name, uid));
+        let found = security_group(cluster, &owner(namespace, name, uid));
         assert_eq!(&*found, wanted, "{cluster} {namespace}/{name} {uid}");
     }
 }
@@ -102,9 +102,17 @@ fn managed_security_groups_are_named_as_upstream_names_them() {
 fn names_fit_whatever_the_service_is_called() {
     let owner = owner(&"n".repeat(63), &"s".repeat(63), &"u".repeat(200));
     let cluster = Cluster::new("c".repeat(100), false);
-    assert_eq!(security_group(&cluster, &owner).len(), LONGEST);
+    assert_eq!(security_group(cluster.id(), &owner).len(), LONGEST);
     assert_eq!(claimed_load_balancer(&cluster, &owner, Scheme::Internal).len(), LONGEST);
     assert_eq!(load_balancer(&owner.uid).len(), LONGEST);
+}
+
+#[test]
+fn the_shared_group_is_named_by_the_cluster() {
+    let name = shared_security_group("my-cluster_1");
+    assert!(name.starts_with("k8s-traffic-mycluster1-"), "{name}");
+    assert_ne!(name, shared_security_group("my-cluster1"));
+    assert!(shared_security_group(&"c".repeat(300)).len() <= 255);
 }
 
 // LB6

@@ -89,7 +89,7 @@ impl Observer {
             Some(arn) => self.listeners(op, arn).await?,
             None => Vec::new(),
         };
-        let arns = arn.iter().map(|arn| arn.as_str()).chain(listed.iter().map(|group| group.arn.as_str()));
+        let arns = arn.iter().map(LoadBalancerArn::as_str).chain(listed.iter().map(|group| group.arn.as_str()));
         let of_listeners = listeners.iter().filter(|_| all).map(|seen| seen.listener.arn.as_str());
         let mut tags = sweep::tags(&self.scope, op, arns.chain(of_listeners).map(Into::into).collect()).await?;
         let groups = listed.into_iter().map(|group| {
@@ -139,16 +139,6 @@ impl Observer {
         let request = DescribeLoadBalancers { names: vec![name.into()], ..DescribeLoadBalancers::default() };
         match self.scope.client.read(op, request).await {
             Ok(page) => Ok(page.items.into_iter().find(|balancer| &*balancer.name == name)),
-            Err(error) if error.is("LoadBalancerNotFound") => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reads a balancer again, for its state.
-    pub(super) async fn again(&self, op: &Op, arn: &LoadBalancerArn) -> Result<Option<LoadBalancer>, AwsError> {
-        let request = DescribeLoadBalancers { arns: vec![arn.clone()], ..DescribeLoadBalancers::default() };
-        match self.scope.client.read(op, request).await {
-            Ok(page) => Ok(page.items.into_iter().find(|balancer| balancer.arn == *arn)),
             Err(error) if error.is("LoadBalancerNotFound") => Ok(None),
             Err(error) => Err(error),
         }

@@ -153,3 +153,6 @@ impl Routes for Ec2Routes {
         stream::iter(answers).buffered(CONCURRENT).collect().await
     }
 }
+
+#[cfg(test)]
+mod tests;

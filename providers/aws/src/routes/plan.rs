@@ -239,6 +239,9 @@ pub(super) fn unaccounted(tables: &[RouteTable], nodes: &Nodes) -> Vec<Hop> {
 
 /// Lists the routes to instances, and those that lead nowhere, without the ones that `is_foreign` names.
 ///
+/// A route to the instance of the node that wants it is listed as such even if it leads nowhere: the instance is stopped, and
+/// making the route anew would change nothing, at every pass.
+///
 /// A route that is in some of several tables only, and that its node wants, is left out, so that it is created in the
 /// others; one that nobody wants is listed, so that it goes.
 pub(super) fn list(tables: &[RouteTable], nodes: &Nodes, is_foreign: impl Fn(&Hop) -> bool) -> Vec<provider::Route> {
@@ -246,8 +249,11 @@ pub(super) fn list(tables: &[RouteTable], nodes: &Nodes, is_foreign: impl Fn(&Ho
     for table in tables {
         for route in &table.routes {
             let (Some(destination), Some(hop)) = (route.destination, hop(route)) else { continue };
-            if route.blackhole || nodes.knows(&hop) || !is_foreign(&hop) {
-                found.entry((destination.trunc(), hop, route.blackhole)).or_default().push(table.id.clone());
+            let destination = destination.trunc();
+            let is_right = || nodes.at(&hop, &destination).is_some_and(|node| wants(node, &destination));
+            let blackhole = route.blackhole && !is_right();
+            if blackhole || nodes.knows(&hop) || !is_foreign(&hop) {
+                found.entry((destination, hop, blackhole)).or_default().push(table.id.clone());
             }
         }
     }
@@ -270,7 +276,8 @@ pub(super) fn create(occupant: &Occupant, target: &Target, is_foreign: impl Fn(&
     match occupant {
         Occupant::Nobody => Creation::Create,
         Occupant::Foreign(what) => Creation::Taken(what.clone()),
-        Occupant::Hop { hop, blackhole: false } if target.is_behind(hop) => Creation::Done,
+        // Where it leads nowhere the instance is stopped.
+        Occupant::Hop { hop, .. } if target.is_behind(hop) => Creation::Done,
         Occupant::Hop { hop, blackhole: false } if is_foreign(hop) => Creation::Taken(hop.to_string().into()),
         Occupant::Hop { .. } => Creation::Replace,
     }

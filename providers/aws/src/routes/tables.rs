@@ -22,7 +22,7 @@ use crate::{
 /// there already, so nothing depends on it.
 pub(super) const FOR_NEW: Duration = Duration::from_secs(120);
 /// How old the tables may be that a deletion or a replacement is planned with: EC2 carries it out whatever is there.
-pub(super) const FOR_OLD: Duration = Duration::from_secs(10);
+pub(super) const FOR_OLD: Duration = Duration::from_secs(5);
 
 /// The tables as they were read last, with our own changes since.
 pub(super) struct Tables {

@@ -1,1 +1,21 @@
 //! The AWS SDK behind [`Transport`](crate::api::Transport): the only folder that names it.
+//!
+//! One [`send`](crate::api::Transport::send) is one request on the wire: the SDK's own retries are off. What the SDK keeps
+//! for as long as the process lives (the contents of credential files, the trusted authorities) is read again here when
+//! the files change.
+
+mod connect;
+mod convert;
+mod credentials;
+mod ec2;
+mod elb;
+mod endpoints;
+mod error;
+mod headers;
+mod metadata;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod trust;
+
+pub use self::connect::{ConnectError, Connection, connect, connect_with_keys};

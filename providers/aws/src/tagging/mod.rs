@@ -160,3 +160,6 @@ impl Tagging {
         items
     }
 }
+
+#[cfg(test)]
+mod tests;

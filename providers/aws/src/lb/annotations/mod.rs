@@ -44,6 +44,18 @@ impl Row {
         if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
     }
 
+    /// Returns what may be wrong with a value, in the words of the event. Single letters stand for what varies.
+    pub(super) fn mistakes(&self) -> Vec<&'static str> {
+        let of_kind = match self.kind {
+            Kind::Bool => Some("error parsing service annotation: k=v"),
+            Kind::Integer => Some("failed to parse annotation k=v"),
+            Kind::Map => Some("failed to parse stringMap annotation, k: v"),
+            Kind::Text | Kind::Flag | Kind::List | Kind::KeyValues | Kind::OneOf(_) => None,
+        };
+        let of_bounds = (self.kind == Kind::Integer).then_some("n is not between a and b");
+        of_kind.into_iter().chain(of_bounds).chain(self.errors.iter().copied()).collect()
+    }
+
     /// Tells whether a key is of this row.
     fn is(&self, key: &str) -> bool {
         let rest = if self.name.contains('/') { Some(key) } else { key.strip_prefix(PREFIX) };

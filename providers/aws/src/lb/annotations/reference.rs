@@ -56,13 +56,7 @@ fn effect_row(page: &mut String, row: &Row) {
 fn mistakes<'a>(page: &mut String, rows: impl Iterator<Item = &'a Row>) {
     let mut list = String::new();
     for row in rows {
-        let of_kind = match row.kind {
-            Kind::Bool => Some("error parsing service annotation: k=v"),
-            Kind::Integer => Some("failed to parse annotation k=v"),
-            Kind::Map => Some("failed to parse stringMap annotation, k: v"),
-            _ => None,
-        };
-        let texts: Vec<String> = of_kind.iter().chain(row.errors).map(|text| format!("`{text}`")).collect();
+        let texts: Vec<String> = row.mistakes().iter().map(|text| format!("`{text}`")).collect();
         if !texts.is_empty() {
             let _ = writeln!(list, "- {}: {}", name(row), texts.join("; "));
         }

@@ -134,7 +134,7 @@ pub(in crate::lb) static TARGET_TYPE: Key<TargetType> =
     .from(Origin::Lbc)
     .default("`DefaultTargetType` of cloud.conf (`instance`); `ip` for type `nlb-ip`")
     .effect("Whether nodes (by node port) or pods (by address) are targets.")
-    .errors(&["unable to support instance target type with an unallocated NodePort"]);
+    .errors(&["unknown target type: x", "unable to support instance target type with an unallocated NodePort"]);
 
 pub(in crate::lb) static NAME: Key<Box<str>> = text(General, "name")
     .from(Origin::Lbc)
@@ -166,7 +166,8 @@ pub(in crate::lb) static SCHEME: Key<Scheme> =
     })
     .from(Origin::Lbc)
     .default("as `internal` says")
-    .effect("Scheme; wins over `internal`. Cannot be changed later.");
+    .effect("Scheme; wins over `internal`. Cannot be changed later.")
+    .errors(&["unknown scheme: x"]);
 
 pub(in crate::lb) static IP_ADDRESS_TYPE: Key<IpAddressType> =
     Key::new(Addresses, "ip-address-type", Kind::OneOf(&["ipv4", "dualstack"]), |_, text| {
@@ -176,7 +177,7 @@ pub(in crate::lb) static IP_ADDRESS_TYPE: Key<IpAddressType> =
     .from(Origin::Lbc)
     .default("`ipv4`")
     .effect("Address families that clients reach.")
-    .errors(&["unsupported IPv6 configuration, lb not dual-stack"]);
+    .errors(&["unknown IPAddressType: x", "unsupported IPv6 configuration, lb not dual-stack"]);
 
 pub(in crate::lb) static SUBNETS: Key<Vec<Box<str>>> = list(Addresses, "subnets")
     .default("one per zone, by tags; what a load balancer has, it keeps")
@@ -234,6 +235,7 @@ pub(in crate::lb) static SOURCE_NAT: Key<bool> =
     .default("left alone")
     .effect("Source NAT with IPv6 prefixes, which UDP takes on a dual-stack load balancer.")
     .errors(&[
+        "Invalid enable-prefix-for-ipv6-source-nat value: x. Valid values are ['on', 'off'].",
         "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using Dualstack IP \
          address type.",
         "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on",
@@ -243,7 +245,7 @@ pub(in crate::lb) static SOURCE_RANGES: Key<Vec<Box<str>>> =
     list(Security, "service.beta.kubernetes.io/load-balancer-source-ranges")
         .default("`0.0.0.0/0`, and `::/0` with `dualstack`")
         .effect("Which clients may connect; `spec.loadBalancerSourceRanges` wins.")
-        .errors(&["unsupported v6 cidr c when lb is not dualstack"]);
+        .errors(&["\"x\" is not a network in CIDR form", "unsupported v6 cidr c when lb is not dualstack"]);
 
 pub(in crate::lb) static SECURITY_GROUPS: Key<Vec<Box<str>>> = list(Security, "security-groups")
     .default("by `NLBSecurityGroupMode` of cloud.conf: none, or a managed one")
@@ -281,7 +283,8 @@ pub(in crate::lb) static PRIVATE_LINK_RULES: Key<bool> =
         )),
     })
     .default("left alone")
-    .effect("Whether the security groups' rules hold for traffic from PrivateLink.");
+    .effect("Whether the security groups' rules hold for traffic from PrivateLink.")
+    .errors(&["Invalid value for securityGroupsInboundRulesOnPrivateLink status: x, value must be one of [on, off]"]);
 
 pub(in crate::lb) static PREFIX_LISTS: Key<Vec<Box<str>>> = list(Security, "security-group-prefix-lists")
     .from(Origin::Lbc)
@@ -314,7 +317,10 @@ pub(in crate::lb) static ALPN_POLICY: Key<Box<str>> =
     })
     .from(Origin::Lbc)
     .default("left alone")
-    .effect("ALPN policy of TLS listeners.");
+    .effect("ALPN policy of TLS listeners.")
+    .errors(&[
+        "invalid ALPN policy x, policy must be one of [None, HTTP1Only, HTTP2Only, HTTP2Optional, HTTP2Preferred]",
+    ]);
 
 pub(in crate::lb) static LISTENER_ATTRIBUTES: Key<Pairs> = map(Listeners, "listener-attributes.")
     .port("${protocol}-${port}")
@@ -342,29 +348,36 @@ pub(in crate::lb) static PROXY_PROTOCOL: Key<()> = Key::new(Targets, "proxy-prot
 })
 .from(Origin::Lbc)
 .default("off")
-.effect("Proxy protocol v2 towards all targets; wins over the other ways to ask for it.");
+.effect("Proxy protocol v2 towards all targets; wins over the other ways to ask for it.")
+    .errors(&["invalid value x for Load Balancer proxy protocol v2 annotation, only value currently supported is *"]);
 
 pub(in crate::lb) static PROXY_PROTOCOL_PORTS: Key<Vec<Box<str>>> = list(Targets, "proxy-protocol-per-target-group")
     .from(Origin::Lbc)
     .effect("Service ports whose targets get proxy protocol v2; the others' do not.")
     .errors(&["invalid port number in proxy-protocol-per-target-group: x"]);
 
+/// What may be wrong with attributes of target groups.
+const TARGET_ERRORS: &[&str] = &[
+    "error validating target group attributes: attribute value is empty for \"k\"",
+    "error validating target group attributes: invalid attribute value for \"k\": v",
+    "error validating target group attributes: client IP preservation can't be disabled for UDP ports",
+    "error validating target group attributes: stickiness is not possible for TLS ports",
+    "error validating target group attributes: stickiness contradicts spec.sessionAffinity: ClientIP",
+    "error validating target group attributes: the attribute \"k\" is not supported by the controller or is invalid",
+];
+
 pub(in crate::lb) static TARGET_ATTRIBUTES: Key<Pairs> = key_values(Targets, "target-group-attributes")
     .effect(
         "Attributes of target groups, such as `preserve_client_ip.enabled=false`; others are left alone. One that is taken \
          off the list keeps its last value.",
     )
-    .errors(&[
-        "error validating target group attributes: attribute value is empty for \"k\"",
-        "error validating target group attributes: invalid attribute value for \"k\": v",
-        "error validating target group attributes: client IP preservation can't be disabled for UDP ports",
-        "error validating target group attributes: the attribute \"k\" is not supported by the controller or is invalid",
-    ]);
+    .errors(TARGET_ERRORS);
 
 pub(in crate::lb) static PORT_TARGET_ATTRIBUTES: Key<Pairs> = key_values(Targets, "target-group-attributes.")
     .port("${port}")
     .from(Origin::Lbc)
-    .effect("The same for the target group of one Service port; adds to the general ones and wins over them.");
+    .effect("The same for the target group of one Service port; adds to the general ones and wins over them.")
+    .errors(TARGET_ERRORS);
 
 pub(in crate::lb) static MULTI_CLUSTER: Key<bool> = boolean(Targets, "multi-cluster-target-group")
     .from(Origin::Lbc)
@@ -378,14 +391,15 @@ pub(in crate::lb) static HEALTH_PROTOCOL: Key<HealthProtocol> =
         HealthProtocol::parse(&upper).ok_or_else(|| format!("Unsupported health check protocol {upper}"))
     })
     .default("`TCP`; `HTTP` for instances with `externalTrafficPolicy: Local`")
-    .effect("Protocol, in any case.");
+    .effect("Protocol, in any case.")
+    .errors(&["Unsupported health check protocol X"]);
 
 pub(in crate::lb) static HEALTH_PORT: Key<Box<str>> = text(Health, "healthcheck-port")
     .default("`traffic-port`; the health-check node port for instances with `externalTrafficPolicy: Local`")
     .effect("`traffic-port`, a number, or the name of a Service port.")
     .errors(&[
         "Invalid health check port 'x'",
-        "failed to resolve healthCheckPort: unable to find port x on service ns/name",
+        "failed to resolve healthCheckPort: unable to find port x on service s",
         "cannot use named healthCheckPort for IP TargetType when service's targetPort is a named port",
     ]);
 

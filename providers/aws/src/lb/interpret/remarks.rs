@@ -57,20 +57,19 @@ pub(super) fn unenforced_sources(reads: &mut Reads<'_>, wanted: &Wanted) {
     reads.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
 }
 
-/// Warns when proxy protocol wraps health checks for a server that does not expect it: with the traffic port it does, and
-/// kube-proxy's own does not speak it.
+/// Warns when proxy protocol may wrap health checks for kube-proxy, which does not expect it.
 pub(super) fn wrapped_health_checks(reads: &mut Reads<'_>, wanted: &Wanted) {
     let wrapped = wanted.listeners.iter().find(|listener| {
         let group = &listener.target_group;
         TargetAttributes::proxies(&group.attributes)
             && group.health_check.protocol != HealthProtocol::Tcp
-            && (group.health_check.port == HealthPort::Traffic || of_kube_proxy(reads, group.health_check.port))
+            && of_kube_proxy(reads, group.health_check.port)
     });
     if let Some(listener) = wrapped {
         let note = format!(
-            "port {}: with proxy protocol v2, {} health checks on port {} may carry its header, which their server has to \
+            "port {}: with proxy protocol v2, health checks on port {} may carry its header, which kube-proxy does not \
              accept",
-            listener.port, listener.target_group.health_check.protocol, listener.target_group.health_check.port
+            listener.port, listener.target_group.health_check.port
         );
         reads.warn("ProxyProtocolHealthCheck", note);
     }
@@ -78,5 +77,6 @@ pub(super) fn wrapped_health_checks(reads: &mut Reads<'_>, wanted: &Wanted) {
 
 fn of_kube_proxy(reads: &Reads<'_>, port: HealthPort) -> bool {
     let HealthPort::Number(port) = port else { return false };
-    reads.service.health_check_node_port == Some(port)
+    let shared = reads.settings.shared_health_probe.as_ref().map(|probe| probe.port);
+    [reads.service.health_check_node_port, shared].contains(&Some(port))
 }

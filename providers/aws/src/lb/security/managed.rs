@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
-use sha2::{Digest, Sha256};
 
 use super::{
     SecurityGroups,
@@ -17,7 +16,10 @@ use crate::{
         ec2::{CreateSecurityGroup, Rule, SecurityGroup},
     },
     cluster::{Cluster, SERVICE_TAG},
-    lb::model::{OwnerName, Wanted},
+    lb::{
+        model::{OwnerName, Wanted},
+        names,
+    },
 };
 
 /// Description of a managed group, as upstream has it.
@@ -87,7 +89,7 @@ impl SecurityGroups {
         let shared = match plan::front(wanted, existing, &self.scope.settings)? {
             Front::Alone => return Ok(plan),
             Front::Managed { shared } => {
-                let name = name(op.cluster_name(), &wanted.owner);
+                let name = names::security_group(op.cluster_name(), &wanted.owner);
                 let groups = self.book.groups(op, super::PREVIEW_AGE.min(self.trust())).await?;
                 match find(&groups, &name) {
                     Some(group) => {
@@ -113,7 +115,7 @@ impl SecurityGroups {
             let groups = self.book.groups(op, self.trust()).await?;
             match self.shared_group(op, &groups) {
                 Some(id) => plan.groups.push(id),
-                None => plan.changes.push(create(&shared_name(op.cluster_name()))),
+                None => plan.changes.push(create(&names::shared_security_group(op.cluster_name()))),
             }
         }
         plan.complete = plan.changes.iter().all(|change| *change.operation != *"CreateSecurityGroup");
@@ -122,7 +124,7 @@ impl SecurityGroups {
 
     /// Finds or makes the managed group, and brings in what it lacks.
     async fn managed(&self, op: &Op, wanted: &Wanted) -> Result<SecurityGroupId, CloudError> {
-        let name = name(op.cluster_name(), &wanted.owner);
+        let name = names::security_group(op.cluster_name(), &wanted.owner);
         let groups = self.book.groups(op, self.trust()).await?;
         let group = match find(&groups, &name) {
             Some(group) => group,
@@ -161,7 +163,7 @@ impl SecurityGroups {
         if let Some(id) = self.shared_group(op, &groups) {
             return Ok(id);
         }
-        let name = shared_name(op.cluster_name());
+        let name = names::shared_security_group(op.cluster_name());
         let tags = self.scope.cluster.tags();
         let group = self.make(op, &name, SHARED_DESCRIPTION, tags).await?;
         if self.scope.cluster.has(&group.tags) {
@@ -181,7 +183,7 @@ impl SecurityGroups {
         }
         let given = settings.backend_security_group.clone();
         given.or_else(|| {
-            let group = find(groups, &shared_name(op.cluster_name()))?;
+            let group = find(groups, &names::shared_security_group(op.cluster_name()))?;
             self.scope.cluster.has(&group.tags).then(|| group.id.clone())
         })
     }
@@ -280,26 +282,4 @@ fn resolve(groups: &Groups, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, 
         }
     }
     if mistakes.is_empty() { Ok(found) } else { Err(mistakes) }
-}
-
-/// Returns the name of a managed group, as upstream makes it.
-pub(super) fn name(cluster_name: &str, owner: &OwnerName) -> Box<str> {
-    let mut hash = Sha256::new();
-    for part in [cluster_name, &owner.name, &owner.namespace, &owner.uid] {
-        hash.update(part);
-    }
-    let start = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
-    let (namespace, name) = (start(&owner.namespace), start(&owner.name));
-    format!("k8s-{namespace}-{name}-{}", &hex(&hash.finalize())[..10]).into()
-}
-
-/// Returns the name of the shared group.
-pub(super) fn shared_name(cluster_name: &str) -> Box<str> {
-    let sanitized: String = cluster_name.chars().filter(char::is_ascii_alphanumeric).take(232).collect();
-    let hash = hex(&Sha256::digest(cluster_name));
-    format!("k8s-traffic-{sanitized}-{}", &hash[..10]).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

@@ -22,17 +22,15 @@ use ccm_core::provider::{CloudError, Op, PlannedChange};
 use parking_lot::Mutex;
 
 use self::book::{Book, Groups};
+pub use self::managed::{FrontPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
 pub(crate) use self::removal::{in_use, references};
-pub use self::{
-    managed::{FrontPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION},
-    nodes::Members,
-};
-use super::model::Wanted;
+use super::{model::Wanted, names};
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
         ec2::{Rule, Subnet},
     },
+    instances::InstanceStore,
     scope::Scope,
 };
 
@@ -61,7 +59,7 @@ type Needs = BTreeMap<SecurityGroupId, BTreeSet<Rule>>;
 /// Groups and rules of all load balancers.
 pub struct SecurityGroups {
     scope: Scope,
-    members: Arc<dyn Members>,
+    store: Arc<InstanceStore>,
     book: Book,
     /// What each load balancer needs of each group, since what two of them need alike is one rule under the name of one.
     needs: Mutex<HashMap<Box<str>, Needs>>,
@@ -69,9 +67,9 @@ pub struct SecurityGroups {
 
 impl SecurityGroups {
     /// Makes the part, which knows nothing yet.
-    pub fn new(scope: Scope, members: Arc<dyn Members>) -> Self {
+    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
         let book = Book::new(scope.clone());
-        Self { scope, members, book, needs: Mutex::default() }
+        Self { scope, store, book, needs: Mutex::default() }
     }
 
     /// Grants what the groups of nodes lack: one request for each group that lacks anything. Before the first listener.
@@ -152,7 +150,7 @@ impl SecurityGroups {
 
     /// Returns the managed group among the load balancer's, if it shall have one.
     fn managed_of(&self, op: &Op, e: &Exposure<'_>, groups: &Groups) -> Option<Arc<crate::api::ec2::SecurityGroup>> {
-        let name = managed::name(op.cluster_name(), &e.wanted.owner);
+        let name = names::security_group(op.cluster_name(), &e.wanted.owner);
         let wants = e.wanted.security.groups == super::model::Groups::Managed;
         let of = e.lb_groups.iter().filter_map(|id| groups.get(id));
         let mut of = of.filter(|group| wants && group.name == name && !self.is_protected(&group.id));

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use ccm_core::provider::{CloudError, Op};
 
 use super::{
@@ -13,23 +12,11 @@ use super::{
 };
 use crate::{
     api::{
-        AwsError, InstanceId, SecurityGroupId,
+        InstanceId, SecurityGroupId,
         ec2::{Rule, SecurityGroup},
     },
     cluster::Cluster,
 };
-
-/// Knows which security groups instances have.
-#[async_trait]
-pub trait Members: Send + Sync + 'static {
-    /// Returns the groups of the primary interface of each instance that is there, as they were at most `max_age` ago.
-    async fn groups_of(
-        &self,
-        op: &Op,
-        ids: &[InstanceId],
-        max_age: Duration,
-    ) -> Result<Vec<(InstanceId, Vec<SecurityGroupId>)>, AwsError>;
-}
 
 /// What the groups of nodes have to admit for one load balancer.
 pub(super) struct Admitted {
@@ -69,16 +56,18 @@ impl SecurityGroups {
             return Ok(None);
         }
         let rules = rules::nodes(e, admission);
-        let instances = self.members.groups_of(op, e.instances, self.trust()).await?;
-        let groups = self.book.with(op, groups, instances.iter().flat_map(|(_, of)| of)).await?;
+        let instances = self.store.look_up(op, e.instances, self.trust()).await?;
+        let instances: Vec<_> = instances.into_values().flatten().collect();
+        let named = instances.iter().flat_map(|instance| &instance.security_groups);
+        let groups = self.book.with(op, groups, named).await?;
         let mut chosen = BTreeSet::new();
-        for (instance, of) in &instances {
-            match choose(&self.scope.cluster, &groups, instance, of)? {
+        for instance in &instances {
+            match choose(&self.scope.cluster, &groups, &instance.id, &instance.security_groups)? {
                 Some(id) if self.is_protected(&id) => {}
                 Some(id) => {
                     chosen.insert(id);
                 }
-                None => tracing::warn!(%instance, "instance has no security group to open"),
+                None => tracing::warn!(instance = %instance.id, "instance has no security group to open"),
             }
         }
         Ok(Some(Admitted { groups, chosen, rules }))

@@ -16,7 +16,7 @@ use crate::{
         ec2::{Rule, RuleSource, SecurityGroup},
     },
     cluster::SERVICE_TAG,
-    lb::model::OwnerName,
+    lb::{model::OwnerName, names},
 };
 
 /// First and longest wait for a group that is in use: the interfaces of a load balancer take minutes to go.
@@ -46,7 +46,7 @@ impl SecurityGroups {
             self.withdraw(op, lb_name, &groups, |_| &nothing).await?;
         }
         // A group that was made just before a crash may be missing in the list.
-        let name = managed::name(op.cluster_name(), owner);
+        let name = names::security_group(op.cluster_name(), owner);
         let group = match managed::find(&groups, &name) {
             Some(group) => Some(group),
             None => self.book.named(op, &name).await?,
@@ -90,7 +90,7 @@ impl SecurityGroups {
     /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
     /// the Service's by its tag, or by its name where upstream made it.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &OwnerName) -> bool {
-        let name = managed::name(op.cluster_name(), owner);
+        let name = names::security_group(op.cluster_name(), owner);
         let stem = &name[..name.len() - HASH];
         let its = match group.tags.get(SERVICE_TAG) {
             Some(service) => **service == *owner.key(),

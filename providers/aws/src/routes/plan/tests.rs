@@ -99,12 +99,13 @@ fn listed(tables: &[RouteTable]) -> Vec<String> {
 
 #[test]
 fn routes_to_instances_are_listed_with_their_nodes_and_foreign_ones_are_not() {
-    let cases: [(&str, &str, Option<&str>); 12] = [
+    let cases: [(&str, &str, Option<&str>); 13] = [
         ("10.0.1.0/24", "i-1", Some("10.0.1.0/24 n1 i-1 in rtb-1")),
         ("10.0.1.0/24", "i-1/eni-1", Some("10.0.1.0/24 n1 i-1 in rtb-1")),
         ("fd00:0:0:1::/64", "i-1", Some("fd00:0:0:1::/64 n1 i-1 in rtb-1")),
         ("10.0.2.0/24", "eni-2", Some("10.0.2.0/24 n2 eni-2 in rtb-1")),
         ("10.0.3.0/24", "i-3", Some("10.0.3.0/24 ? i-3 in rtb-1")),
+        ("10.0.1.0/24", "!i-1", Some("10.0.1.0/24 n1 i-1 in rtb-1")),
         ("10.0.3.0/24", "!i-1", Some("10.0.3.0/24 blackhole i-1 in rtb-1")),
         ("10.0.3.0/24", "!eni-9", Some("10.0.3.0/24 blackhole eni-9 in rtb-1")),
         ("10.0.3.0/24", "i-nat", None),
@@ -181,7 +182,7 @@ fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
         (Some("i-1"), Creation::Done),
         (Some("i-1/eni-1"), Creation::Done),
         (Some("eni-1"), Creation::Done),
-        (Some("!i-1"), Creation::Replace),
+        (Some("!i-1"), Creation::Done),
         (Some("!i-2"), Creation::Replace),
         (Some("!eni-2"), Creation::Replace),
         (Some("i-2"), Creation::Replace),

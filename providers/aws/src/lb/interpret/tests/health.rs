@@ -151,11 +151,13 @@ fn pods_answer_for_themselves() {
 }
 
 #[test]
-fn health_checks_that_proxy_protocol_wraps_are_warned_of() {
+fn health_checks_of_kube_proxy_that_proxy_protocol_wraps_are_warned_of() {
     let reasons = |case: &Case| case.remarks().iter().map(|(reason, _)| *reason).collect::<Vec<_>>();
     let proxied = nlb().says("proxy-protocol", "*");
     assert_eq!(reasons(&proxied), [""; 0]);
     assert_eq!(reasons(&proxied.clone().local(32213)), ["ProxyProtocolHealthCheck"]);
-    assert_eq!(reasons(&proxied.says("healthcheck-protocol", "http")), ["ProxyProtocolHealthCheck"]);
+    assert_eq!(reasons(&proxied.clone().shared(10256, "/healthz")), ["ProxyProtocolHealthCheck"]);
+    assert_eq!(reasons(&proxied.clone().local(32213).says("healthcheck-protocol", "tcp")), [""; 0]);
+    assert_eq!(reasons(&proxied.says("healthcheck-protocol", "http")), [""; 0], "the pods may well expect it");
     assert_eq!(reasons(&nlb().local(32213)), [""; 0]);
 }

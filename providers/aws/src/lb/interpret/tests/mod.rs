@@ -6,6 +6,7 @@ mod listeners;
 mod placement;
 mod properties;
 mod security;
+mod table;
 mod tags;
 mod whose;
 

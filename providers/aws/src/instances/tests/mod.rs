@@ -1,0 +1,132 @@
+//! Instances of the in-memory AWS.
+
+mod describe;
+mod labels;
+mod many;
+mod store;
+
+use std::{sync::Arc, time::Duration};
+
+use ccm_core::{
+    k8s::{LabelMap, NodeAddress, NodeView},
+    provider::{CloudError, ErrorKind, InstanceMetadata, Instances, Need, NodeQuery, Op, Power, Presence},
+    runtime::gate::WriteGate,
+};
+
+use super::{Ec2Instances, InstanceStore};
+use crate::{
+    api::{Action, InstanceId, ec2::DescribeInstances},
+    cluster::Cluster,
+    config::Settings,
+    fake::{CLUSTER, InstanceBuilder, REGION, World},
+    scope::Scope,
+};
+
+/// A cluster and what asks about it.
+struct Rig {
+    world: World,
+    scope: Scope,
+    store: Arc<InstanceStore>,
+    instances: Ec2Instances,
+    op: Op,
+}
+
+impl Rig {
+    fn new(nodes: usize) -> Self {
+        Self::with(nodes, Settings::default())
+    }
+
+    fn with(nodes: usize, settings: Settings) -> Self {
+        let world = World::small(nodes);
+        let scope = Scope {
+            client: world.aws.client(),
+            cluster: Cluster::new(CLUSTER, false),
+            region: REGION.into(),
+            vpc: world.vpc.clone(),
+            settings: Arc::new(settings),
+        };
+        let store = InstanceStore::new(scope.clone());
+        let instances = Ec2Instances::new(scope.clone(), store.clone());
+        let op = Op::new("kubernetes", tokio_util::sync::CancellationToken::new(), WriteGate::always_open());
+        Self { world, scope, store, instances, op }
+    }
+
+    /// Begins an instance of the cluster in zone a.
+    fn instance(&self) -> InstanceBuilder {
+        self.world.aws.instance(&self.world.private[0]).tag(&format!("kubernetes.io/cluster/{CLUSTER}"), "owned")
+    }
+
+    fn calls(&self, action: Action) -> usize {
+        self.world.aws.calls(action)
+    }
+
+    /// Returns the private DNS names of the nodes' instances. Asking for them counts for nothing.
+    async fn names(&self) -> Vec<String> {
+        let client = self.world.aws.client();
+        let ids = self.world.nodes.clone();
+        let rows =
+            client.read(&self.op, DescribeInstances { ids, ..DescribeInstances::default() }).await.unwrap().items;
+        self.world.aws.reset_calls();
+        let name = |id: &InstanceId| rows.iter().find(|row| row.id == *id).unwrap().private_dns_name.to_string();
+        self.world.nodes.iter().map(name).collect()
+    }
+
+    async fn ask(&self, queries: &[NodeQuery]) -> Vec<Result<Presence, CloudError>> {
+        self.instances.describe(&self.op, queries).await.unwrap()
+    }
+
+    async fn ask_one(&self, query: NodeQuery) -> Result<Presence, CloudError> {
+        self.ask(&[query]).await.remove(0)
+    }
+
+    async fn meta(&self, query: NodeQuery) -> InstanceMetadata {
+        match self.ask_one(query).await {
+            Ok(Presence::Found { meta, .. }) => meta,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn error(&self, query: NodeQuery) -> CloudError {
+        self.ask_one(query).await.expect_err("an answer in doubt")
+    }
+}
+
+fn named(name: &str) -> NodeView {
+    NodeView::named(name)
+}
+
+fn node(provider_id: impl AsRef<str>) -> NodeView {
+    NodeView { provider_id: Some(provider_id.as_ref().into()), ..named("node") }
+}
+
+fn node_of(id: &InstanceId) -> NodeView {
+    NodeView { provider_id: Some(format!("aws:///us-west-2a/{id}").into()), ..named(id) }
+}
+
+fn labelled(mut node: NodeView, labels: &[(&str, &str)]) -> NodeView {
+    node.labels = labels.iter().copied().collect::<LabelMap>();
+    node
+}
+
+fn query(node: NodeView, need: Need) -> NodeQuery {
+    NodeQuery { node: Arc::new(node), need, max_age: Duration::ZERO }
+}
+
+fn aged(node: NodeView, need: Need, seconds: u64) -> NodeQuery {
+    NodeQuery { max_age: Duration::from_secs(seconds), ..query(node, need) }
+}
+
+fn power(answer: &Result<Presence, CloudError>) -> Option<Power> {
+    match answer.as_ref().expect("an answer") {
+        Presence::Found { power, .. } => Some(*power),
+        Presence::NotFound => None,
+    }
+}
+
+fn kinds(addresses: &[NodeAddress]) -> Vec<&'static str> {
+    addresses.iter().map(|address| address.kind.as_str()).collect()
+}
+
+fn kind(answer: &Result<Presence, CloudError>) -> Option<ErrorKind> {
+    answer.as_ref().err().map(CloudError::kind)
+}

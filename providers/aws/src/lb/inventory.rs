@@ -1,0 +1,125 @@
+//! What the cluster owns: load balancers, target groups and security groups, each with the Service it was made for.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
+use tokio::time::Instant;
+
+use super::{NetworkLoadBalancers, delete::wait, model::OwnerName, ownership::OTHER_CONTROLLER, sweep};
+use crate::{
+    api::{
+        AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
+        ec2::{DescribeSecurityGroups, SecurityGroup},
+        elb::{DeleteLoadBalancer, DeleteTargetGroup},
+    },
+    cluster::SERVICE_TAG,
+};
+
+const LOAD_BALANCER: &str = "load balancer";
+const TARGET_GROUP: &str = "target group";
+const SECURITY_GROUP: &str = "security group";
+
+#[async_trait]
+impl Inventory for NetworkLoadBalancers {
+    /// Lists what carries the cluster's tag with value `owned` and the name of a Service: what others tag as the cluster's,
+    /// such as groups of nodes, was not made for Services.
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        let sweep = self.core.observer.sweeps.since(op, Instant::now()).await?;
+        let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
+        let balancers = sweep.balancers.iter().filter_map(|balancer| {
+            let (kind, id) = (Arc::from(LOAD_BALANCER), balancer.arn.as_str().into());
+            Some(OwnedObject { kind, id, owner: owner(&balancer.arn)?, created: balancer.created })
+        });
+        let groups = sweep.groups.iter().filter_map(|group| {
+            let (kind, id) = (Arc::from(TARGET_GROUP), group.arn.as_str().into());
+            Some(OwnedObject { kind, id, owner: owner(&group.arn)?, created: None })
+        });
+        let mut owned: Vec<_> = balancers.chain(groups).collect();
+        if let Some(filter) = self.core.scope.cluster.filter() {
+            let request = DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
+            let client = &self.core.scope.client;
+            let found: Vec<SecurityGroup> = client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+            owned.extend(
+                found.into_iter().filter(|group| group.vpc.as_ref() == Some(&self.core.scope.vpc)).filter_map(
+                    |group| {
+                        let (kind, id) = (Arc::from(SECURITY_GROUP), group.id.as_str().into());
+                        Some(OwnedObject { kind, id, owner: self.owner(&group.tags)?, created: None })
+                    },
+                ),
+            );
+        }
+        Ok(owned)
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let scope = &self.core.scope;
+        if &*object.kind == SECURITY_GROUP {
+            return self.delete_group(op, object).await;
+        }
+        let tags = sweep::tags(scope, op, vec![object.id.clone()]).await?;
+        match tags.get(&object.id) {
+            Some(tags) => self.check(object, tags)?,
+            None => return Ok(Progress::Done),
+        }
+        let why = "nothing stands behind it";
+        let deleted = match &*object.kind {
+            LOAD_BALANCER => {
+                let arn = LoadBalancerArn::from(&*object.id);
+                scope.client.write(op, DeleteLoadBalancer { arn }, why).await
+            }
+            TARGET_GROUP => {
+                let arn = TargetGroupArn::from(&*object.id);
+                scope.client.write(op, DeleteTargetGroup { arn }, why).await
+            }
+            other => return Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
+        };
+        gone(op, object, deleted)
+    }
+}
+
+impl NetworkLoadBalancers {
+    /// Reads whose an object is from its tags; `None` when it is not owned for a Service.
+    fn owner(&self, tags: &Tags) -> Option<Owner> {
+        if !self.core.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER) {
+            return None;
+        }
+        let (namespace, name) = tags.get(SERVICE_TAG)?.split_once('/')?;
+        Some(Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
+    }
+
+    fn check(&self, object: &OwnedObject, tags: &Tags) -> Result<(), CloudError> {
+        if self.owner(tags).as_ref() == Some(&object.owner) {
+            return Ok(());
+        }
+        let message = format!("{} {} is not owned for the same Service any more", object.kind, object.id);
+        Err(CloudError::new(ErrorKind::Conflict, message))
+    }
+
+    async fn delete_group(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let id = SecurityGroupId::from(&*object.id);
+        let request = DescribeSecurityGroups { ids: vec![id.clone()], ..DescribeSecurityGroups::default() };
+        let found = match self.core.scope.client.read(op, request).await {
+            Ok(page) => page.items.into_iter().find(|group| group.id == id),
+            Err(error) if error.is("InvalidGroup.NotFound") => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(group) = found else { return Ok(Progress::Done) };
+        self.check(object, &group.tags)?;
+        let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(Progress::Done) };
+        let owner = OwnerName { namespace: (&**namespace).into(), name: (&**name).into(), uid: Box::default() };
+        self.core.surroundings.security.detached(op, &owner, &[id]).await
+    }
+}
+
+fn gone(op: &Op, object: &OwnedObject, deleted: Result<(), AwsError>) -> Result<Progress, CloudError> {
+    match deleted {
+        Ok(()) => Ok(Progress::Done),
+        Err(error) if sweep::is_absent(&error) => Ok(Progress::Done),
+        Err(error) if error.is("ResourceInUse") => {
+            let why = format!("{} {} is in use", object.kind, object.id).into();
+            Ok(Progress::Pending { after: wait(op), why })
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,106 @@
+//! Services whose classic load balancer upstream made: nodes come and go, and the rest stays until the Service is deleted.
+
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{BackendSet, CloudError, EventKind, LbOutcome, LbSpec, Op, PlannedChange, Progress},
+};
+
+use super::{
+    NetworkLoadBalancers,
+    classic::Classic,
+    model::{OwnerName, Wanted},
+    names, status,
+};
+use crate::api::{
+    InstanceId,
+    elb::{ClassicLoadBalancer, DescribeClassic},
+};
+
+/// A classic load balancer that is there; `None` where it is not this cluster's.
+pub(super) struct Old {
+    balancer: Option<ClassicLoadBalancer>,
+    name: Box<str>,
+}
+
+impl NetworkLoadBalancers {
+    /// Finds the classic load balancer behind a host name that looks like one's. Names of network load balancers may look
+    /// alike: one of ours that has it says otherwise.
+    pub(super) async fn old(
+        &self,
+        op: &Op,
+        service: &ServiceView,
+        wanted: Option<&Wanted>,
+    ) -> Result<Option<Old>, CloudError> {
+        let Some(hostname) = status::hostname(&service.status) else { return Ok(None) };
+        if self.core.memory.knows(&service.uid, hostname) {
+            return Ok(None);
+        }
+        let owner =
+            OwnerName { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+        for name in self.names(&owner, wanted, service) {
+            let found = self.core.observer.named(op, &name).await?;
+            if found.is_some_and(|balancer| *balancer.dns_name == *hostname) {
+                return Ok(None);
+            }
+        }
+        let name = names::load_balancer(&service.uid);
+        let request = DescribeClassic { names: vec![name.clone()], ..DescribeClassic::default() };
+        match self.core.scope.client.read(op, request).await {
+            Ok(page) if page.items.iter().any(|balancer| balancer.name == name) => {}
+            Ok(_) => return Ok(None),
+            Err(error) if error.is("LoadBalancerNotFound") => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(Old { balancer: self.classic.find(op, &service.uid).await?, name }))
+    }
+
+    /// Brings members in line; whatever else the Service says has no effect.
+    pub(super) async fn ensure_old(&self, op: &Op, old: &Old, want: &LbSpec) -> LbOutcome {
+        let outcome = self.update_old(op, old, want).await;
+        let note = format!(
+            "service has a classic load balancer, {}: its nodes are looked after, changes of the Service have no effect; \
+             delete and recreate the Service for a network load balancer",
+            old.name
+        );
+        op.event(EventKind::Warning, "ClassicLoadBalancer", &note);
+        outcome
+    }
+
+    pub(super) async fn update_old(&self, op: &Op, old: &Old, want: &LbSpec) -> LbOutcome {
+        let result = match &old.balancer {
+            Some(balancer) => match self.members(op, want).await {
+                Some(members) => self.classic.members(op, balancer, &members).await,
+                None => Ok(()),
+            },
+            None => Err(CloudError::invalid_input(format!(
+                "service has a classic load balancer, {}, that is not this cluster's; delete and recreate the Service",
+                old.name
+            ))),
+        };
+        LbOutcome {
+            status: None,
+            annotations: std::collections::BTreeMap::new(),
+            result: result.map(|()| Progress::Done),
+        }
+    }
+
+    pub(super) async fn plan_old(&self, op: &Op, old: &Old, want: &LbSpec) -> Vec<PlannedChange> {
+        let Some(members) = self.members(op, want).await else { return Vec::new() };
+        let differing = old.balancer.iter().filter(|balancer| Classic::differs(balancer, &members));
+        let change = |balancer: &ClassicLoadBalancer| PlannedChange {
+            operation: "RegisterInstancesWithLoadBalancer".into(),
+            object: balancer.name.clone(),
+            reason: "members differ".into(),
+        };
+        differing.map(change).collect()
+    }
+
+    /// Returns the instances that shall be members; `None` leaves them as they are, since a classic balancer has no
+    /// endpoints as members.
+    async fn members(&self, op: &Op, want: &LbSpec) -> Option<Vec<InstanceId>> {
+        match &want.backends {
+            BackendSet::Nodes(nodes) => Some(self.core.running(op, nodes).await.0.into_iter().collect()),
+            BackendSet::Endpoints(_) => None,
+        }
+    }
+}

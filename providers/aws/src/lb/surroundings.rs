@@ -1,0 +1,103 @@
+//! What load balancers stand in, as this part asks for it: the VPC, instances, and security groups.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use ccm_core::provider::{CloudError, Op};
+
+use super::{
+    security::{Members, SecurityGroups},
+    vpc::VpcCache,
+};
+use crate::{
+    api::{
+        AwsError, InstanceId, SecurityGroupId, SubnetId,
+        ec2::{InstanceState, Subnet},
+    },
+    instances::InstanceStore,
+    scope::Scope,
+};
+
+/// The surroundings of load balancers.
+pub(super) struct Surroundings {
+    pub(super) vpc: VpcCache,
+    pub(super) security: SecurityGroups,
+    store: Arc<InstanceStore>,
+}
+
+/// What is known of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Whether it may be a target.
+    pub(super) runs: bool,
+    /// Its security groups.
+    pub(super) groups: BTreeSet<SecurityGroupId>,
+}
+
+impl Surroundings {
+    pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>) -> Self {
+        let members: Arc<dyn Members> = Arc::new(StoredMembers(store.clone()));
+        Self { vpc: VpcCache::new(scope.clone()), security: SecurityGroups::new(scope.clone(), members), store }
+    }
+
+    /// Returns what is known of subnets; one that is not known of a moment ago is asked for.
+    pub(super) async fn subnets(&self, op: &Op, ids: &[SubnetId]) -> Result<Vec<Subnet>, CloudError> {
+        let view = self.vpc.view(op, false).await?;
+        let view = match ids.iter().all(|id| view.subnet(id).is_some()) {
+            true => view,
+            false => self.vpc.view(op, true).await?,
+        };
+        Ok(ids.iter().filter_map(|id| view.subnet(id)).cloned().collect())
+    }
+
+    /// Returns what is known of instances: `None` is proof that there is none. Those of which AWS tells nothing are left
+    /// out.
+    pub(super) async fn facts(
+        &self,
+        op: &Op,
+        ids: &[InstanceId],
+        max_age: Duration,
+    ) -> HashMap<InstanceId, Option<Facts>> {
+        let answers = self.store.look_up_each(op, ids.iter().map(|id| (id.clone(), max_age))).await;
+        let known = answers.into_iter().filter_map(|(id, answer)| {
+            let facts = answer.ok()?.map(|instance| Facts {
+                runs: !matches!(
+                    instance.state,
+                    Some(
+                        InstanceState::ShuttingDown
+                            | InstanceState::Stopping
+                            | InstanceState::Stopped
+                            | InstanceState::Terminated
+                    )
+                ),
+                groups: instance.security_groups.iter().cloned().collect(),
+            });
+            Some((id, facts))
+        });
+        known.collect()
+    }
+}
+
+/// Security groups of instances, from the snapshot that all share.
+struct StoredMembers(Arc<InstanceStore>);
+
+#[async_trait]
+impl Members for StoredMembers {
+    async fn groups_of(
+        &self,
+        op: &Op,
+        ids: &[InstanceId],
+        max_age: Duration,
+    ) -> Result<Vec<(InstanceId, Vec<SecurityGroupId>)>, AwsError> {
+        let found = self.0.look_up(op, ids, max_age).await?;
+        let there = found.into_iter().filter_map(|(id, instance)| {
+            let instance = instance.filter(|instance| !instance.is_terminated())?;
+            Some((id, instance.security_groups.to_vec()))
+        });
+        Ok(there.collect())
+    }
+}

@@ -1,0 +1,108 @@
+//! How many requests are made: the numbers are a promise.
+
+use ccm_core::provider::{Depth, LoadBalancers, Progress};
+
+use super::rig::{Rig, fresh, node, published, service, showing};
+use crate::api::Action;
+
+fn done(outcome: &ccm_core::provider::LbOutcome) {
+    assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_with_one_port_takes_at_most_seven_requests() {
+    let rig = Rig::new(3);
+    rig.warm().await;
+    // Rules of security groups are known from other Services.
+    done(&rig.ensure(&fresh(&service("other", &[81])), Depth::Verify).await);
+    rig.aws.reset_calls();
+    let outcome = rig.ensure(&fresh(&service("web", &[80])), Depth::Verify).await;
+    done(&outcome);
+    assert!(rig.aws.requests() <= 7, "{:?}", rig.aws.actions());
+    assert!(outcome.status.unwrap().ingress[0].hostname.is_some());
+}
+
+// OU1
+#[tokio::test(start_paused = true)]
+async fn what_is_in_line_takes_no_request() {
+    let rig = Rig::new(3);
+    let web = service("web", &[80, 443]);
+    let status = rig.settle(&web).await;
+    rig.aws.reset_calls();
+    let web = published(&web, &status);
+    done(&rig.ensure(&web, Depth::Trust).await);
+    done(&rig.update(&web).await);
+    assert_eq!(rig.aws.actions(), []);
+    assert_eq!(rig.plan(&web).await.unwrap(), [], "nor does a comparison find anything");
+    assert_eq!(rig.aws.writes(), 0);
+}
+
+// OU2
+#[tokio::test(start_paused = true)]
+async fn a_node_more_takes_one_registration_for_each_target_group() {
+    let mut rig = Rig::new(3);
+    let services = ["a", "b", "c"].map(|name| service(name, &[80, 443]));
+    for service in &services {
+        rig.settle(service).await;
+    }
+    rig.add_node();
+    rig.warm().await;
+    rig.aws.reset_calls();
+    for service in &services {
+        done(&rig.update(service).await);
+    }
+    assert_eq!(rig.aws.actions(), [Action::RegisterTargets; 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_costs_two_requests_for_each_service_and_a_few_shared_ones() {
+    let rig = Rig::new(3);
+    rig.aws.quotas(|quotas| quotas.load_balancers = 1000);
+    rig.aws.quotas(|quotas| quotas.rules_per_security_group = 10_000);
+    let mut services = Vec::new();
+    for n in 0..300 {
+        let web = service(&format!("web{n}"), &[80]);
+        let status = rig.settle(&web).await;
+        services.push(published(&web, &status));
+    }
+    let mut rig = rig.restart();
+    rig.aws.reset_calls();
+    for service in &services {
+        assert_eq!(rig.plan(service).await.unwrap(), []);
+    }
+    let calls = rig.aws.requests();
+    assert!(calls <= 650, "{calls}");
+    assert_eq!(rig.aws.writes(), 0);
+    println!("{calls} requests");
+
+    // And then nothing but registrations for a node more.
+    rig.add_node();
+    rig.warm().await;
+    rig.aws.reset_calls();
+    for service in &services {
+        done(&rig.update(service).await);
+    }
+    assert_eq!(rig.aws.actions(), [Action::RegisterTargets; 300]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_is_deregistered_and_nothing_else_happens() {
+    let mut rig = Rig::new(3);
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    rig.nodes.pop();
+    rig.aws.reset_calls();
+    done(&rig.update(&web).await);
+    assert_eq!(rig.aws.actions(), [Action::DeregisterTargets]);
+    let arn = rig.aws.target_groups()[0].arn.clone();
+    assert_eq!(rig.aws.targets(&arn).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_classic_shape_are_no_obstacle_for_a_network_balancer_of_ours() {
+    let rig = Rig::new(1);
+    let web = service("web", &[80]);
+    let status = rig.settle(&web).await;
+    let hostname = status.ingress[0].hostname.clone().unwrap();
+    let _ = (node(&rig.world.nodes[0]), showing(&web, &hostname), rig.balancers.supports());
+}

@@ -1,0 +1,5 @@
+//! Load balancers on the in-memory AWS.
+
+mod counts;
+mod crash;
+mod rig;

@@ -1,0 +1,215 @@
+//! A cluster on the in-memory AWS, with Services by one line each.
+
+use std::{sync::Arc, time::Duration};
+
+use ccm_core::{
+    k8s::{IpFamily, LbIngress, LbStatus, NodeView, Protocol, ServicePort, ServiceView, well_known as wk},
+    provider::{
+        BackendSet, CloudError, Depth, EventKind, LbOutcome, LbRef, LbSpec, LoadBalancers, ObjectEvents, Op,
+        PlannedChange, Progress, SourceRanges,
+    },
+    runtime::gate::WriteGate,
+};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::InstanceId,
+    client::Client,
+    cluster::Cluster,
+    config::{DefaultType, Settings},
+    fake::{Aws, CLUSTER, World},
+    instances::InstanceStore,
+    lb::{NetworkLoadBalancers, annotations::PREFIX},
+    scope::Scope,
+};
+
+/// Events of a Service: type, reason, note.
+#[derive(Default)]
+pub(super) struct Events(pub(super) Mutex<Vec<(EventKind, &'static str, String)>>);
+
+impl ObjectEvents for Events {
+    fn record(&self, kind: EventKind, reason: &'static str, note: &str) {
+        self.0.lock().push((kind, reason, note.to_owned()));
+    }
+}
+
+/// A process that looks after load balancers of a cluster.
+pub(super) struct Rig {
+    pub(super) world: World,
+    pub(super) aws: Aws,
+    pub(super) balancers: NetworkLoadBalancers,
+    pub(super) nodes: Vec<Arc<NodeView>>,
+    pub(super) events: Arc<Events>,
+    pub(super) store: Arc<InstanceStore>,
+    settings: Settings,
+}
+
+impl Rig {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self::with(nodes, Settings::default())
+    }
+
+    pub(super) fn with(nodes: usize, settings: Settings) -> Self {
+        let world = World::small(nodes);
+        let settings = Settings { default_type: DefaultType::Nlb, ..settings };
+        let nodes = world.nodes.iter().map(node).collect();
+        Self::start(world, nodes, settings)
+    }
+
+    fn start(world: World, nodes: Vec<Arc<NodeView>>, settings: Settings) -> Self {
+        let scope = Scope {
+            client: Client::new(world.aws.transport()),
+            cluster: Cluster::new(CLUSTER, false),
+            region: "us-west-2".into(),
+            vpc: world.vpc.clone(),
+            settings: Arc::new(settings.clone()),
+        };
+        let store = InstanceStore::new(scope.clone());
+        let balancers = NetworkLoadBalancers::new(scope, store.clone());
+        Self { aws: world.aws.clone(), world, balancers, nodes, events: Arc::default(), store, settings }
+    }
+
+    /// Ends this process and starts another, which knows nothing.
+    pub(super) fn restart(self) -> Self {
+        self.aws.revive();
+        Self::start(self.world, self.nodes, self.settings)
+    }
+
+    pub(super) fn add_node(&mut self) -> InstanceId {
+        let id = self.world.add_node();
+        self.nodes.push(node(&id));
+        id
+    }
+
+    pub(super) fn op(&self) -> Op {
+        Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open()).with_events(self.events.clone())
+    }
+
+    /// Reads instances and the VPC, as the node controller and earlier Services have done.
+    pub(super) async fn warm(&self) {
+        let ids = self.world.nodes.clone();
+        self.store.look_up(&self.op(), &ids, Duration::MAX).await.unwrap();
+        self.balancers.core.surroundings.vpc.view(&self.op(), false).await.unwrap();
+    }
+
+    pub(super) fn spec(&self, service: &ServiceView) -> LbSpec {
+        LbSpec {
+            cluster: CLUSTER.into(),
+            service: Arc::new(service.clone()),
+            sources: SourceRanges::of(service).unwrap(),
+            backends: BackendSet::Nodes(self.nodes.clone()),
+        }
+    }
+
+    pub(super) async fn ensure(&self, service: &ServiceView, depth: Depth) -> LbOutcome {
+        self.balancers.ensure(&self.op(), &self.spec(service), depth).await
+    }
+
+    /// Ensures as the framework does: again, when it is asked to wait or has failed.
+    pub(super) async fn settle(&self, service: &ServiceView) -> LbStatus {
+        let (mut waited, mut last) = (Duration::ZERO, String::new());
+        for _ in 0..20 {
+            let op = self.op().with_pending_for(waited);
+            let outcome = self.balancers.ensure(&op, &self.spec(service), Depth::Verify).await;
+            last = format!("{outcome:?}");
+            let after = match outcome.result {
+                Ok(Progress::Done) => return outcome.status.unwrap(),
+                Ok(Progress::Pending { after, .. }) => after,
+                Err(_) => Duration::from_secs(5),
+            };
+            tokio::time::sleep(after).await;
+            waited += after;
+        }
+        panic!("{} does not settle: {last}", service.key());
+    }
+
+    pub(super) async fn update(&self, service: &ServiceView) -> LbOutcome {
+        self.balancers.update_backends(&self.op(), &self.spec(service)).await
+    }
+
+    pub(super) async fn plan(&self, service: &ServiceView) -> Result<Vec<PlannedChange>, CloudError> {
+        self.balancers.plan(&self.op(), &self.spec(service)).await
+    }
+
+    pub(super) async fn delete(&self, service: &ServiceView) -> Result<Progress, CloudError> {
+        self.balancers.delete(&self.op(), &reference(service)).await
+    }
+
+    /// Deletes as the framework does.
+    pub(super) async fn remove(&self, service: &ServiceView) {
+        let mut waited = Duration::ZERO;
+        for _ in 0..30 {
+            let op = self.op().with_pending_for(waited);
+            let after = match self.balancers.delete(&op, &reference(service)).await {
+                Ok(Progress::Done) => return,
+                Ok(Progress::Pending { after, .. }) => after,
+                Err(_) => Duration::from_secs(5),
+            };
+            tokio::time::sleep(after).await;
+            waited += after;
+        }
+        panic!("{} is not deleted", service.key());
+    }
+
+    #[allow(dead_code)]
+    pub(super) fn reasons(&self) -> Vec<&'static str> {
+        self.events.0.lock().iter().map(|(_, reason, _)| *reason).collect()
+    }
+}
+
+pub(super) fn node(id: &InstanceId) -> Arc<NodeView> {
+    let provider_id = Some(format!("aws:///us-west-2a/{id}").into());
+    Arc::new(NodeView { provider_id, ..NodeView::named(&format!("node-{id}")) })
+}
+
+pub(super) fn reference(service: &ServiceView) -> LbRef {
+    LbRef {
+        uid: service.uid.clone(),
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        class: service.class.clone(),
+        annotations: service.annotations.clone(),
+        status: service.status.clone(),
+        last_seen: Some(Arc::new(service.clone())),
+    }
+}
+
+/// A Service of type LoadBalancer with TCP ports, each with node port 30000 more.
+pub(super) fn service(name: &str, ports: &[u16]) -> ServiceView {
+    let port = |port: &u16| ServicePort {
+        name: format!("p{port}").into(),
+        protocol: Protocol::Tcp,
+        port: (*port).try_into().unwrap(),
+        node_port: (30000 + port).try_into().ok(),
+        target_port: "8080".into(),
+        app_protocol: None,
+    };
+    ServiceView {
+        uid: format!("00000000-0000-0000-0000-{name:0>12}").into(),
+        ports: ports.iter().map(port).collect(),
+        ip_families: [IpFamily::V4].into(),
+        finalizers: [Arc::from(wk::FINALIZER_LOAD_BALANCER)].into(),
+        ..ServiceView::named("default", name)
+    }
+}
+
+/// Adds an annotation of ours by its suffix.
+pub(super) fn with(mut service: ServiceView, suffix: &str, value: &str) -> ServiceView {
+    service.annotations.insert(format!("{PREFIX}{suffix}").into(), value.into());
+    service
+}
+
+/// As the framework sees a Service the first time: without its finalizer.
+pub(super) fn fresh(service: &ServiceView) -> ServiceView {
+    ServiceView { finalizers: Box::default(), ..service.clone() }
+}
+
+pub(super) fn published(service: &ServiceView, status: &LbStatus) -> ServiceView {
+    ServiceView { status: status.clone(), ..service.clone() }
+}
+
+pub(super) fn showing(service: &ServiceView, hostname: &str) -> ServiceView {
+    let ingress = LbIngress { hostname: Some(hostname.into()), ..LbIngress::default() };
+    published(service, &LbStatus { ingress: vec![ingress] })
+}

@@ -1,0 +1,182 @@
+//! Makes the clients from the configuration and the environment.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use aws_config::{
+    BehaviorVersion, SdkConfig, identity::IdentityCache, retry::RetryConfig,
+    stalled_stream_protection::StalledStreamProtectionConfig, timeout::TimeoutConfig,
+};
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
+use aws_types::{SigningName, region::Region};
+
+use super::{
+    credentials::{self, AssumedRole, Chain},
+    endpoints::{self, Place},
+    headers::{SignAs, SourceHeaders, UserAgent},
+    metadata::SdkMetadata,
+    transport::SdkTransport,
+    trust::{self, TrustError},
+};
+use crate::{
+    api::{AwsError, Metadata, Transport},
+    config::{OverriddenService, Role, Settings},
+};
+
+/// For one request with its answer, as upstream has it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the SDKs take within a region.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
+
+/// The way to AWS.
+#[derive(Clone)]
+pub struct Connection {
+    /// Sends requests.
+    pub transport: Arc<dyn Transport>,
+    /// The instance metadata service. Nothing asked it yet, unless the configuration names no region.
+    pub metadata: Arc<dyn Metadata>,
+    /// Region that the requests go to.
+    pub region: Box<str>,
+}
+
+/// Why there is no way to AWS.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The region is not known.
+    #[error(
+        "the configuration has neither Region nor Zone, and the instance metadata service does not tell the region"
+    )]
+    Region(#[source] AwsError),
+    /// The metadata service does not know it either.
+    #[error("the configuration has neither Region nor Zone, and the instance metadata service knows no region")]
+    NoRegion,
+    /// A section for the metadata service has no usable URL.
+    #[error("the URL of the ServiceOverride for the instance metadata service")]
+    MetadataUrl(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The bundle of authorities cannot be used.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+}
+
+/// Makes the clients.
+///
+/// Credentials come from the SDK's chain (environment, profile, web identity, container, instance metadata), and with
+/// `RoleARN` from STS with these. Files with credentials, and the CA bundle of `AWS_CA_BUNDLE` or `SSL_CERT_FILE`, may
+/// change at any time. Nothing is sent, unless the region has to be asked for.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect(settings: &Settings) -> Result<Connection, ConnectError> {
+    connect_with(settings, Surroundings::of_process()).await
+}
+
+/// [`connect`] with these keys in place of the SDK's chain, for suites against a server that checks no signatures.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with_keys(settings: &Settings, id: &str, secret: &str) -> Result<Connection, ConnectError> {
+    let keys = Credentials::new(id, secret, None, None, "Given");
+    let credentials = Some(SharedCredentialsProvider::new(keys));
+    connect_with(settings, Surroundings { credentials, ..Surroundings::of_process() }).await
+}
+
+/// What the process finds around it, for tests to say otherwise.
+pub(super) struct Surroundings {
+    /// The CA bundle.
+    pub(super) bundle: Option<PathBuf>,
+    /// Credentials in place of the SDK's chain.
+    pub(super) credentials: Option<SharedCredentialsProvider>,
+}
+
+impl Surroundings {
+    pub(super) fn of_process() -> Self {
+        Self { bundle: trust::bundle(), credentials: None }
+    }
+}
+
+pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> Result<Connection, ConnectError> {
+    let metadata =
+        SdkMetadata::new(trust::plain(), endpoints::metadata(settings)).map_err(ConnectError::MetadataUrl)?;
+    let region = match &settings.region {
+        Some(region) => region.clone(),
+        None => match metadata.get("placement/region").await.map_err(ConnectError::Region)? {
+            Some(region) => region.trim().into(),
+            None => return Err(ConnectError::NoRegion),
+        },
+    };
+    let http = trust::client(around.bundle)?;
+    let signing = Region::new(String::from(region.clone()));
+    let chain = || SharedCredentialsProvider::new(Chain::new(http.clone(), metadata.client(), signing.clone()));
+    let base = aws_config::defaults(BehaviorVersion::latest())
+        .http_client(http.clone())
+        .region(signing.clone())
+        .credentials_provider(around.credentials.unwrap_or_else(chain))
+        .identity_cache(IdentityCache::lazy().buffer_time(credentials::RENEWAL).build())
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(timeouts())
+        // The request's own time limit suffices, and a slow answer is no reason to ask again.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .load()
+        .await;
+    let place = |service| endpoints::place(settings, &service, &region);
+    let config = match &settings.role {
+        Some(role) => with_role(&base, role, place(OverriddenService::Sts)),
+        None => base,
+    };
+    let transport = SdkTransport {
+        ec2: ec2(&config, place(OverriddenService::Ec2)),
+        elb: elb(&config, place(OverriddenService::Elb)),
+        classic: classic(&config, place(OverriddenService::Classic)),
+    };
+    Ok(Connection { transport: Arc::new(transport), metadata: Arc::new(metadata), region })
+}
+
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(REQUEST_TIMEOUT)
+        .operation_timeout(REQUEST_TIMEOUT)
+        .build()
+}
+
+/// The configuration with the role's credentials.
+fn with_role(base: &SdkConfig, role: &Role, place: Option<Place>) -> SdkConfig {
+    let mut sts = sts_config(base, place).retry_config(RetryConfig::standard());
+    if let Some(source) = &role.source {
+        sts = sts.interceptor(SourceHeaders { arn: source.clone(), account: role.account.clone() });
+    }
+    let provider = AssumedRole { sts: aws_sdk_sts::Client::from_conf(sts.build()), arn: role.arn.clone() };
+    base.clone().into_builder().credentials_provider(SharedCredentialsProvider::new(provider)).build()
+}
+
+/// Makes the function that configures a client of one of the SDK's crates, whose types have nothing in common.
+macro_rules! configure {
+    ($name:ident, $sdk:ident) => {
+        fn $name(base: &SdkConfig, place: Option<Place>) -> $sdk::config::Builder {
+            let config = $sdk::config::Builder::from(base).interceptor(UserAgent);
+            let Some(place) = place else { return config };
+            // With an endpoint of its own the region decides only what is signed.
+            let config = config.endpoint_url(place.url).region(Region::new(place.region));
+            match place.name {
+                Some(name) => config.interceptor(SignAs(SigningName::from(name))),
+                None => config,
+            }
+        }
+    };
+}
+
+configure!(ec2_config, aws_sdk_ec2);
+configure!(elb_config, aws_sdk_elasticloadbalancingv2);
+configure!(classic_config, aws_sdk_elasticloadbalancing);
+configure!(sts_config, aws_sdk_sts);
+
+fn ec2(base: &SdkConfig, place: Option<Place>) -> aws_sdk_ec2::Client {
+    aws_sdk_ec2::Client::from_conf(ec2_config(base, place).build())
+}
+
+fn elb(base: &SdkConfig, place: Option<Place>) -> aws_sdk_elasticloadbalancingv2::Client {
+    aws_sdk_elasticloadbalancingv2::Client::from_conf(elb_config(base, place).build())
+}
+
+fn classic(base: &SdkConfig, place: Option<Place>) -> aws_sdk_elasticloadbalancing::Client {
+    aws_sdk_elasticloadbalancing::Client::from_conf(classic_config(base, place).build())
+}

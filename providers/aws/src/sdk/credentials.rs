@@ -1,0 +1,129 @@
+//! Whose requests they are: the SDK's chain, read again when its files change, and a role on top of it.
+
+use std::{
+    env, fmt, fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use aws_config::{default_provider::credentials::DefaultCredentialsChain, imds, provider_config::ProviderConfig};
+use aws_credential_types::{
+    Credentials,
+    provider::{self, ProvideCredentials, error::CredentialsError, future},
+};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_types::region::Region;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Mutex;
+
+/// Credentials are renewed this long before they expire.
+pub(super) const RENEWAL: Duration = Duration::from_mins(1);
+/// Credentials that do not expire, such as those of a file, are asked for again after this time. The SDK's own time for
+/// that cannot be less than 15 minutes.
+const LASTING: Duration = Duration::from_secs(30);
+
+/// The SDK's default chain. Its providers keep what they read from profile files for as long as they live: they are made
+/// anew when one of the files holds something else. Token files are read by the SDK whenever it renews credentials.
+pub(super) struct Chain {
+    http: SharedHttpClient,
+    imds: imds::Client,
+    region: Region,
+    files: Vec<PathBuf>,
+    current: Mutex<Option<(Contents, Arc<DefaultCredentialsChain>)>>,
+}
+
+/// Digest of each file; `None` for one that cannot be read.
+type Contents = Vec<Option<[u8; 32]>>;
+
+impl Chain {
+    pub(super) fn new(http: SharedHttpClient, imds: imds::Client, region: Region) -> Self {
+        Self { http, imds, region, files: profile_files(), current: Mutex::new(None) }
+    }
+
+    async fn chain(&self) -> Arc<DefaultCredentialsChain> {
+        let contents: Contents =
+            self.files.iter().map(|file| fs::read(file).ok().map(|bytes| Sha256::digest(bytes).into())).collect();
+        let mut current = self.current.lock().await;
+        if let Some((seen, chain)) = &*current {
+            if *seen == contents {
+                return Arc::clone(chain);
+            }
+            tracing::info!("the files with AWS credentials changed");
+        }
+        let config =
+            ProviderConfig::without_region().with_region(Some(self.region.clone())).with_http_client(self.http.clone());
+        let chain = DefaultCredentialsChain::builder()
+            .region(self.region.clone())
+            .configure(config)
+            .imds_client(self.imds.clone())
+            .build()
+            .await;
+        let chain = Arc::new(chain);
+        *current = Some((contents, Arc::clone(&chain)));
+        chain
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chain").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl ProvideCredentials for Chain {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async move {
+            let mut credentials = self.chain().await.provide_credentials().await?;
+            credentials.expiry_mut().get_or_insert(SystemTime::now() + RENEWAL + LASTING);
+            Ok(credentials)
+        })
+    }
+}
+
+/// Where the SDK looks for profiles.
+fn profile_files() -> Vec<PathBuf> {
+    let home = env::home_dir();
+    let file = |variable, name| {
+        let named = env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        named.or_else(|| home.as_ref().map(|home| home.join(".aws").join(name)))
+    };
+    let files = [file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), file("AWS_CONFIG_FILE", "config")];
+    files.into_iter().flatten().collect()
+}
+
+/// `RoleARN`: assumed by whoever the chain says we are.
+#[derive(Debug)]
+pub(super) struct AssumedRole {
+    /// STS, with the chain's credentials.
+    pub(super) sts: aws_sdk_sts::Client,
+    /// ARN of the role.
+    pub(super) arn: Box<str>,
+}
+
+/// Name of the sessions, which shows in the account's log.
+const SESSION: &str = "cloud-controller-manager";
+
+impl AssumedRole {
+    async fn assume(&self) -> provider::Result {
+        let request = self.sts.assume_role().role_arn(&*self.arn).role_session_name(SESSION);
+        let answer = request.send().await.map_err(CredentialsError::provider_error)?;
+        let given =
+            answer.credentials.ok_or_else(|| CredentialsError::unhandled("STS answered without credentials"))?;
+        let expiration = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
+        let (key, secret, token) = (given.access_key_id, given.secret_access_key, given.session_token);
+        Ok(Credentials::new(key, secret, Some(token), Some(expiration), "RoleARN"))
+    }
+}
+
+impl ProvideCredentials for AssumedRole {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.assume())
+    }
+}

@@ -1,0 +1,19 @@
+//! EC2.
+
+pub(super) mod groups;
+pub(super) mod instances;
+pub(super) mod network;
+pub(super) mod tags;
+
+use aws_sdk_ec2::types;
+
+use super::convert::structures;
+use crate::api::Filter;
+
+/// Filters for the wire.
+fn filters(of: Vec<Filter>) -> Option<Vec<types::Filter>> {
+    structures(of, |filter| {
+        let values = filter.values.into_iter().map(String::from).collect();
+        types::Filter::builder().name(filter.name).set_values(Some(values)).build()
+    })
+}

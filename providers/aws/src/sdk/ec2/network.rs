@@ -1,0 +1,217 @@
+//! Interfaces, zones, subnets, VPCs and routes.
+
+use aws_sdk_ec2::{Client, types};
+use ipnet::IpNet;
+
+use super::{filters, tags};
+use crate::{
+    api::{
+        Action, AwsError, Page,
+        ec2::{
+            AvailabilityZone, CreateRoute, DeleteRoute, DescribeAvailabilityZones, DescribeNetworkInterfaces,
+            DescribeRouteTables, DescribeSubnets, DescribeVpcs, ModifyNetworkInterfaceAttribute, NetworkInterface,
+            ReplaceRoute, Route, RouteTable, RouteTarget, Subnet, Vpc,
+        },
+    },
+    sdk::{
+        convert::{count, id, list, maybe, parsed, text, token},
+        error,
+    },
+};
+
+/// Most objects of a page, where AWS allows as many.
+const PAGE: i32 = 1000;
+
+pub(in crate::sdk) async fn describe_interfaces(
+    ec2: &Client,
+    call: DescribeNetworkInterfaces,
+) -> Result<Page<NetworkInterface>, AwsError> {
+    const ACTION: Action = Action::DescribeNetworkInterfaces;
+    let request = ec2
+        .describe_network_interfaces()
+        .set_filters(filters(call.filters))
+        .max_results(PAGE)
+        .set_next_token(call.token);
+    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let items = answer.network_interfaces.unwrap_or_default().into_iter().map(|from| {
+        let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
+        Ok(NetworkInterface {
+            id: id(ACTION, from.network_interface_id, "a network interface's ID")?,
+            zone: text(from.availability_zone),
+            private_dns_name: text(from.private_dns_name),
+            private_ip: text(from.private_ip_address),
+            ipv6_addresses: ipv6_addresses.filter_map(|ip| maybe(ip.ipv6_address)).collect(),
+        })
+    });
+    Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_token) })
+}
+
+pub(in crate::sdk) async fn modify_interface(
+    ec2: &Client,
+    call: ModifyNetworkInterfaceAttribute,
+) -> Result<(), AwsError> {
+    let check = types::AttributeBooleanValue::builder().value(call.source_dest_check).build();
+    let request = ec2.modify_network_interface_attribute().network_interface_id(&*call.id).source_dest_check(check);
+    request.send().await.map(drop).map_err(|error| error::of(Action::ModifyNetworkInterfaceAttribute, error))
+}
+
+pub(in crate::sdk) async fn describe_zones(
+    ec2: &Client,
+    _: DescribeAvailabilityZones,
+) -> Result<Vec<AvailabilityZone>, AwsError> {
+    let answer = ec2.describe_availability_zones().send().await;
+    let answer = answer.map_err(|error| error::of(Action::DescribeAvailabilityZones, error))?;
+    let zones = answer.availability_zones.unwrap_or_default().into_iter();
+    Ok(zones
+        .map(|from| AvailabilityZone {
+            name: text(from.zone_name),
+            id: text(from.zone_id),
+            zone_type: text(from.zone_type),
+        })
+        .collect())
+}
+
+pub(in crate::sdk) async fn describe_subnets(ec2: &Client, call: DescribeSubnets) -> Result<Page<Subnet>, AwsError> {
+    let request = ec2
+        .describe_subnets()
+        .set_max_results(call.ids.is_empty().then_some(PAGE))
+        .set_subnet_ids(list(&call.ids))
+        .set_filters(filters(call.filters))
+        .set_next_token(call.token);
+    let answer = request.send().await.map_err(|error| error::of(Action::DescribeSubnets, error))?;
+    let items = answer.subnets.unwrap_or_default().into_iter().map(subnet).collect::<Result<_, _>>()?;
+    Ok(Page { items, next: token(answer.next_token) })
+}
+
+fn subnet(from: types::Subnet) -> Result<Subnet, AwsError> {
+    const ACTION: Action = Action::DescribeSubnets;
+    let v6 = from.ipv6_cidr_block_association_set.unwrap_or_default().into_iter().filter(|association| {
+        // One that is on its way out or in must not be counted on; what is not said is taken as associated.
+        let state = association.ipv6_cidr_block_state.as_ref().and_then(|state| state.state.as_ref());
+        !matches!(
+            state,
+            Some(
+                types::SubnetCidrBlockStateCode::Associating
+                    | types::SubnetCidrBlockStateCode::Disassociating
+                    | types::SubnetCidrBlockStateCode::Disassociated
+                    | types::SubnetCidrBlockStateCode::Failing
+                    | types::SubnetCidrBlockStateCode::Failed
+            )
+        )
+    });
+    let v6 = v6.filter_map(|association| token(association.ipv6_cidr_block));
+    Ok(Subnet {
+        id: id(ACTION, from.subnet_id, "a subnet's ID")?,
+        vpc: id(ACTION, from.vpc_id, "a subnet's VPC")?,
+        zone: text(from.availability_zone),
+        cidr: token(from.cidr_block).map(|cidr| parsed(ACTION, &cidr)).transpose()?,
+        ipv6_cidrs: v6.map(|cidr| parsed(ACTION, &cidr)).collect::<Result<_, _>>()?,
+        free_ips: count(from.available_ip_address_count),
+        tags: tags::read(from.tags),
+    })
+}
+
+pub(in crate::sdk) async fn describe_vpcs(ec2: &Client, call: DescribeVpcs) -> Result<Page<Vpc>, AwsError> {
+    let request = ec2
+        .describe_vpcs()
+        .set_max_results(call.ids.is_empty().then_some(PAGE))
+        .set_vpc_ids(list(&call.ids))
+        .set_next_token(call.token);
+    let answer = request.send().await.map_err(|error| error::of(Action::DescribeVpcs, error))?;
+    let items = answer.vpcs.unwrap_or_default().into_iter().map(vpc).collect::<Result<_, _>>()?;
+    Ok(Page { items, next: token(answer.next_token) })
+}
+
+fn vpc(from: types::Vpc) -> Result<Vpc, AwsError> {
+    const ACTION: Action = Action::DescribeVpcs;
+    let associated = |state: Option<types::VpcCidrBlockState>| {
+        let code = state.and_then(|state| state.state);
+        code.is_none_or(|code| code == types::VpcCidrBlockStateCode::Associated)
+    };
+    let v4 = from.cidr_block_association_set.unwrap_or_default().into_iter();
+    let v4 = v4.filter_map(|association| association.cidr_block.filter(|_| associated(association.cidr_block_state)));
+    let v6 = from.ipv6_cidr_block_association_set.unwrap_or_default().into_iter();
+    let v6 = v6.filter_map(|a| a.ipv6_cidr_block.filter(|_| associated(a.ipv6_cidr_block_state)));
+    // The first network stands beside the associations too.
+    let mut cidrs: Vec<IpNet> = Vec::new();
+    for cidr in from.cidr_block.into_iter().chain(v4).chain(v6).filter(|cidr| !cidr.is_empty()) {
+        let cidr = parsed(ACTION, &cidr)?;
+        if !cidrs.contains(&cidr) {
+            cidrs.push(cidr);
+        }
+    }
+    Ok(Vpc { id: id(ACTION, from.vpc_id, "a VPC's ID")?, cidrs })
+}
+
+pub(in crate::sdk) async fn describe_route_tables(
+    ec2: &Client,
+    call: DescribeRouteTables,
+) -> Result<Page<RouteTable>, AwsError> {
+    let request = ec2
+        .describe_route_tables()
+        .set_route_table_ids(list(&call.ids))
+        .set_filters(filters(call.filters))
+        .set_next_token(call.token);
+    let answer = request.send().await.map_err(|error| error::of(Action::DescribeRouteTables, error))?;
+    let items = answer.route_tables.unwrap_or_default().into_iter().map(route_table).collect::<Result<_, _>>()?;
+    Ok(Page { items, next: token(answer.next_token) })
+}
+
+fn route_table(from: types::RouteTable) -> Result<RouteTable, AwsError> {
+    const ACTION: Action = Action::DescribeRouteTables;
+    let associations = from.associations.unwrap_or_default();
+    let routes = from.routes.unwrap_or_default().into_iter();
+    Ok(RouteTable {
+        id: id(ACTION, from.route_table_id, "a route table's ID")?,
+        vpc: id(ACTION, from.vpc_id, "a route table's VPC")?,
+        main: associations.iter().any(|association| association.main == Some(true)),
+        subnets: associations.into_iter().filter_map(|association| maybe(association.subnet_id)).collect(),
+        routes: routes.map(route).collect::<Result<_, _>>()?,
+        tags: tags::read(from.tags),
+    })
+}
+
+fn route(from: types::Route) -> Result<Route, AwsError> {
+    let destination = token(from.destination_cidr_block).or(token(from.destination_ipv6_cidr_block));
+    Ok(Route {
+        destination: destination.map(|cidr| parsed(Action::DescribeRouteTables, &cidr)).transpose()?,
+        blackhole: from.state == Some(types::RouteState::Blackhole),
+        instance: maybe(from.instance_id),
+        interface: maybe(from.network_interface_id),
+        gateway: maybe(from.gateway_id),
+    })
+}
+
+/// Sets table, destination and target of a request to create or replace a route.
+macro_rules! route_request {
+    ($request:expr, $call:expr) => {{
+        let request = $request.route_table_id(&*$call.table);
+        let request = match $call.destination {
+            IpNet::V4(cidr) => request.destination_cidr_block(cidr.to_string()),
+            IpNet::V6(cidr) => request.destination_ipv6_cidr_block(cidr.to_string()),
+        };
+        match $call.target {
+            RouteTarget::Instance(id) => request.instance_id(&*id),
+            RouteTarget::Interface(id) => request.network_interface_id(&*id),
+        }
+    }};
+}
+
+pub(in crate::sdk) async fn create_route(ec2: &Client, call: CreateRoute) -> Result<(), AwsError> {
+    let request = route_request!(ec2.create_route(), call);
+    request.send().await.map(drop).map_err(|error| error::of(Action::CreateRoute, error))
+}
+
+pub(in crate::sdk) async fn replace_route(ec2: &Client, call: ReplaceRoute) -> Result<(), AwsError> {
+    let request = route_request!(ec2.replace_route(), call);
+    request.send().await.map(drop).map_err(|error| error::of(Action::ReplaceRoute, error))
+}
+
+pub(in crate::sdk) async fn delete_route(ec2: &Client, call: DeleteRoute) -> Result<(), AwsError> {
+    let request = ec2.delete_route().route_table_id(&*call.table);
+    let request = match call.destination {
+        IpNet::V4(cidr) => request.destination_cidr_block(cidr.to_string()),
+        IpNet::V6(cidr) => request.destination_ipv6_cidr_block(cidr.to_string()),
+    };
+    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteRoute, error))
+}

@@ -1,0 +1,153 @@
+//! Target groups and their targets.
+
+use std::num::NonZeroU16;
+
+use aws_sdk_elasticloadbalancingv2::{Client, types};
+
+use super::{PAGE, marks};
+use crate::{
+    api::{
+        Action, AwsError, Page,
+        elb::{
+            CreateTargetGroup, DeleteTargetGroup, DeregisterTargets, DescribeTargetGroups, DescribeTargetHealth,
+            ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, ModifyTargetGroup, RegisterTargets,
+            Target, TargetGroup, TargetHealth, TargetType,
+        },
+    },
+    sdk::{
+        convert::{count, id, list, maybe, structures, text, texts, token},
+        error,
+    },
+};
+
+pub(in crate::sdk) async fn describe(elb: &Client, call: DescribeTargetGroups) -> Result<Page<TargetGroup>, AwsError> {
+    const ACTION: Action = Action::DescribeTargetGroups;
+    let all = call.load_balancer.is_none() && call.arns.is_empty() && call.names.is_empty();
+    let request = elb
+        .describe_target_groups()
+        .set_page_size(all.then_some(PAGE))
+        .set_load_balancer_arn(call.load_balancer.map(|arn| arn.to_string()))
+        .set_target_group_arns(list(&call.arns))
+        .set_names(list(&call.names))
+        .set_marker(call.token);
+    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let items = answer.target_groups.unwrap_or_default().into_iter().map(|from| target_group(ACTION, from));
+    Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_marker) })
+}
+
+fn target_group(action: Action, mut from: types::TargetGroup) -> Result<TargetGroup, AwsError> {
+    Ok(TargetGroup {
+        arn: id(action, from.target_group_arn.take(), "a target group's ARN")?,
+        name: text(from.target_group_name.take()),
+        protocol: from.protocol.take().and_then(|protocol| ElbProtocol::parse(protocol.as_str())),
+        port: count(from.port),
+        vpc: maybe(from.vpc_id.take()),
+        target_type: from.target_type.take().and_then(|kind| TargetType::parse(kind.as_str())),
+        ip_address_type: from.ip_address_type.take().and_then(|family| IpAddressType::parse(family.as_str())),
+        load_balancers: texts(from.load_balancer_arns.take()),
+        health_check: health_check(from),
+    })
+}
+
+fn health_check(from: types::TargetGroup) -> Option<HealthCheck> {
+    let port = match from.health_check_port.as_deref() {
+        Some("traffic-port") | None => HealthPort::Traffic,
+        Some(number) => HealthPort::Number(number.parse::<NonZeroU16>().ok()?),
+    };
+    Some(HealthCheck {
+        protocol: HealthProtocol::parse(from.health_check_protocol?.as_str())?,
+        port,
+        path: maybe(from.health_check_path),
+        interval: count(from.health_check_interval_seconds),
+        timeout: count(from.health_check_timeout_seconds),
+        healthy: count(from.healthy_threshold_count),
+        unhealthy: count(from.unhealthy_threshold_count),
+        matcher: from.matcher.and_then(|matcher| maybe(matcher.http_code)),
+    })
+}
+
+/// Sets the health check of a request to create or change a target group.
+macro_rules! with_health_check {
+    ($request:expr, $check:expr) => {{
+        let HealthCheck { protocol, port, path, interval, timeout, healthy, unhealthy, matcher } = $check;
+        $request
+            .health_check_protocol(protocol.as_str().into())
+            .health_check_port(port.to_string())
+            .set_health_check_path(path.map(String::from))
+            .health_check_interval_seconds(number(interval))
+            .health_check_timeout_seconds(number(timeout))
+            .healthy_threshold_count(number(healthy))
+            .unhealthy_threshold_count(number(unhealthy))
+            .set_matcher(matcher.map(|codes| types::Matcher::builder().http_code(codes).build()))
+    }};
+}
+
+/// A number for the wire. All that are sent are small; AWS refuses the largest as it would the true one.
+fn number(of: u32) -> i32 {
+    i32::try_from(of).unwrap_or(i32::MAX)
+}
+
+pub(in crate::sdk) async fn create(elb: &Client, call: CreateTargetGroup) -> Result<TargetGroup, AwsError> {
+    const ACTION: Action = Action::CreateTargetGroup;
+    let request = elb
+        .create_target_group()
+        .name(call.name)
+        .protocol(call.protocol.as_str().into())
+        .port(call.port.get().into())
+        .vpc_id(&*call.vpc)
+        .target_type(call.target_type.as_str().into())
+        .set_ip_address_type(call.ip_address_type.map(|family| family.as_str().into()))
+        .set_tags(marks::write(call.tags));
+    let request = with_health_check!(request, call.health_check);
+    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let made = answer.target_groups.unwrap_or_default().into_iter().next();
+    target_group(ACTION, made.ok_or_else(|| error::unreadable(ACTION, "the target group is missing"))?)
+}
+
+pub(in crate::sdk) async fn modify(elb: &Client, call: ModifyTargetGroup) -> Result<(), AwsError> {
+    let request = with_health_check!(elb.modify_target_group().target_group_arn(&*call.arn), call.health_check);
+    request.send().await.map(drop).map_err(|error| error::of(Action::ModifyTargetGroup, error))
+}
+
+pub(in crate::sdk) async fn delete(elb: &Client, call: DeleteTargetGroup) -> Result<(), AwsError> {
+    let request = elb.delete_target_group().target_group_arn(&*call.arn);
+    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteTargetGroup, error))
+}
+
+pub(in crate::sdk) async fn health(elb: &Client, call: DescribeTargetHealth) -> Result<Vec<TargetHealth>, AwsError> {
+    const ACTION: Action = Action::DescribeTargetHealth;
+    let answer = elb.describe_target_health().target_group_arn(&*call.arn).send().await;
+    let answer = answer.map_err(|error| error::of(ACTION, error))?;
+    let targets = answer.target_health_descriptions.unwrap_or_default().into_iter().map(|from| {
+        let target = from.target.ok_or_else(|| error::unreadable(ACTION, "a target is missing"))?;
+        let (state, reason) = from.target_health.map(|health| (health.state, health.reason)).unwrap_or_default();
+        Ok(TargetHealth {
+            target: Target {
+                id: id(ACTION, target.id, "a target's ID")?,
+                port: count(target.port),
+                zone: maybe(target.availability_zone),
+            },
+            state: state.map(|state| state.as_str().into()).unwrap_or_default(),
+            reason: reason.map(|reason| reason.as_str().into()).unwrap_or_default(),
+        })
+    });
+    targets.collect()
+}
+
+fn target(of: Target) -> types::TargetDescription {
+    types::TargetDescription::builder()
+        .id(of.id)
+        .port(of.port.into())
+        .set_availability_zone(of.zone.map(String::from))
+        .build()
+}
+
+pub(in crate::sdk) async fn register(elb: &Client, call: RegisterTargets) -> Result<(), AwsError> {
+    let request = elb.register_targets().target_group_arn(&*call.arn).set_targets(structures(call.targets, target));
+    request.send().await.map(drop).map_err(|error| error::of(Action::RegisterTargets, error))
+}
+
+pub(in crate::sdk) async fn deregister(elb: &Client, call: DeregisterTargets) -> Result<(), AwsError> {
+    let request = elb.deregister_targets().target_group_arn(&*call.arn).set_targets(structures(call.targets, target));
+    request.send().await.map(drop).map_err(|error| error::of(Action::DeregisterTargets, error))
+}

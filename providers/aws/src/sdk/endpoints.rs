@@ -1,0 +1,32 @@
+//! `[ServiceOverride]` sections: which one a client obeys.
+
+use crate::config::{OverriddenService, ServiceOverride, Settings};
+
+/// Where a client sends its requests, and what it signs them for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Endpoint.
+    pub(super) url: String,
+    /// Region of the signature.
+    pub(super) region: String,
+    /// Service of the signature; the service's own when `None`.
+    pub(super) name: Option<String>,
+}
+
+/// Finds the section for a service in a region. Without one the SDK decides: by `AWS_ENDPOINT_URL_<SERVICE>`, by
+/// `AWS_ENDPOINT_URL`, by its own table.
+pub(super) fn place(settings: &Settings, service: &OverriddenService, region: &str) -> Option<Place> {
+    let found = settings.overrides.iter().find(|section| section.service == *service && *section.region == *region)?;
+    let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
+    Some(Place {
+        url: found.url.clone().into(),
+        region: or(&found.signing_region, region),
+        name: found.signing_name.as_ref().filter(|name| !name.is_empty()).map(|name| name.clone().into()),
+    })
+}
+
+/// Finds the endpoint of the metadata service, whatever region its section names.
+pub(super) fn metadata(settings: &Settings) -> Option<&str> {
+    let is_metadata = |section: &&ServiceOverride| section.service == OverriddenService::Imds;
+    settings.overrides.iter().find(is_metadata).map(|section| &*section.url)
+}

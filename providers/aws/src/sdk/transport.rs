@@ -1,0 +1,94 @@
+//! Which request of the SDK each call is.
+
+use async_trait::async_trait;
+
+use super::{
+    ec2::{groups, instances, network, tags},
+    elb::{balancers, classic, listeners, marks, targets},
+};
+use crate::api::{AwsError, Call, Reply, Transport};
+
+/// The way to AWS by its SDK.
+#[derive(Clone, Debug)]
+pub(crate) struct SdkTransport {
+    pub(super) ec2: aws_sdk_ec2::Client,
+    pub(super) elb: aws_sdk_elasticloadbalancingv2::Client,
+    pub(super) classic: aws_sdk_elasticloadbalancing::Client,
+}
+
+/// Sends each call by its own function, and wraps what it answers.
+macro_rules! send {
+    ($call:expr; $($client:expr => { $($name:ident: $function:path),* $(,)? })*) => {
+        match $call {
+            $($(Call::$name(call) => $function($client, call).await.map(Reply::$name),)*)*
+        }
+    };
+}
+
+#[async_trait]
+impl Transport for SdkTransport {
+    // length: a table with a line for each call
+    async fn send(&self, call: Call) -> Result<Reply, AwsError> {
+        send!(call;
+            &self.ec2 => {
+                DescribeInstances: instances::describe,
+                DescribeInstanceTopology: instances::describe_topology,
+                ModifyInstanceAttribute: instances::modify,
+                DescribeNetworkInterfaces: network::describe_interfaces,
+                ModifyNetworkInterfaceAttribute: network::modify_interface,
+                DescribeAvailabilityZones: network::describe_zones,
+                DescribeSubnets: network::describe_subnets,
+                DescribeVpcs: network::describe_vpcs,
+                DescribeRouteTables: network::describe_route_tables,
+                CreateRoute: network::create_route,
+                ReplaceRoute: network::replace_route,
+                DeleteRoute: network::delete_route,
+                DescribeSecurityGroups: groups::describe,
+                CreateSecurityGroup: groups::create,
+                DeleteSecurityGroup: groups::delete,
+                AuthorizeSecurityGroupIngress: groups::authorize,
+                RevokeSecurityGroupIngress: groups::revoke,
+                CreateTags: tags::create,
+                DeleteTags: tags::delete,
+            }
+            &self.elb => {
+                DescribeLoadBalancers: balancers::describe,
+                CreateLoadBalancer: balancers::create,
+                DeleteLoadBalancer: balancers::delete,
+                SetSubnets: balancers::set_subnets,
+                SetIpAddressType: balancers::set_ip_address_type,
+                SetSecurityGroups: balancers::set_security_groups,
+                DescribeTargetGroups: targets::describe,
+                CreateTargetGroup: targets::create,
+                ModifyTargetGroup: targets::modify,
+                DeleteTargetGroup: targets::delete,
+                DescribeTargetHealth: targets::health,
+                RegisterTargets: targets::register,
+                DeregisterTargets: targets::deregister,
+                DescribeListeners: listeners::describe,
+                CreateListener: listeners::create,
+                ModifyListener: listeners::modify,
+                DeleteListener: listeners::delete,
+                DescribeListenerCertificates: listeners::describe_certificates,
+                AddListenerCertificates: listeners::add_certificates,
+                RemoveListenerCertificates: listeners::remove_certificates,
+                DescribeLoadBalancerAttributes: marks::describe_load_balancer_attributes,
+                ModifyLoadBalancerAttributes: marks::modify_load_balancer_attributes,
+                DescribeTargetGroupAttributes: marks::describe_target_group_attributes,
+                ModifyTargetGroupAttributes: marks::modify_target_group_attributes,
+                DescribeListenerAttributes: marks::describe_listener_attributes,
+                ModifyListenerAttributes: marks::modify_listener_attributes,
+                DescribeElbTags: marks::describe_tags,
+                AddElbTags: marks::add_tags,
+                RemoveElbTags: marks::remove_tags,
+            }
+            &self.classic => {
+                DescribeClassic: classic::describe,
+                DescribeClassicTags: classic::describe_tags,
+                RegisterClassic: classic::register,
+                DeregisterClassic: classic::deregister,
+                DeleteClassic: classic::delete,
+            }
+        )
+    }
+}

@@ -1,0 +1,142 @@
+//! moto's server, a stand-in for AWS, and what is needed around it: requests without an SDK ([`wire`]), things that tests
+//! take as given ([`fixture`]), and a proxy that records requests, injects faults and repairs what moto hides
+//! ([`overlay`]).
+//!
+//! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test` sets. Who sets it wants a failure, and no
+//! skipped test, when it does not work.
+
+pub mod fixture;
+pub mod overlay;
+pub mod wire;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    time::Duration,
+};
+
+use self::{
+    overlay::Overlay,
+    wire::{Wire, WireError},
+};
+use crate::supervised::{CommandLine, Supervised};
+
+/// Names moto's server: the program `moto_server`.
+pub const PROGRAM_VARIABLE: &str = "CCM_MOTO_SERVER";
+
+/// Time that the server has to start. It takes a second; test machines are busy.
+const START: Duration = Duration::from_secs(60);
+
+/// Another program may take a free port before the server does.
+const ATTEMPTS: usize = 3;
+
+/// Finds moto's server, or says on the real standard error (not the one that the test harness hides from passing tests)
+/// that `what` is skipped and why.
+pub fn find_or_say_skipped(what: &str) -> Option<PathBuf> {
+    let program = std::env::var_os(PROGRAM_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if program.is_none() {
+        // Nothing can be done about a standard error that is closed.
+        let _ = writeln!(io::stderr(), "SKIPPED: {what}: {PROGRAM_VARIABLE} does not name moto_server");
+    }
+    program
+}
+
+/// Why moto's server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A directory, port or process could not be made.
+    #[error("prepare moto's server")]
+    Io(#[from] io::Error),
+    /// The program ended or did not answer in time.
+    #[error("moto's server does not answer; what it printed:\n{log}")]
+    Silent {
+        /// What it printed.
+        log: String,
+    },
+}
+
+/// A running server with an overlay in front of it. Dropping it ends both.
+#[derive(Debug)]
+pub struct Moto {
+    wire: Wire,
+    overlay: Overlay,
+    server: Supervised,
+    _directory: tempfile::TempDir,
+}
+
+impl Moto {
+    /// Starts the server on a free port and waits until it answers.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Cancellation
+    /// Dropping the future kills what was started.
+    pub async fn start(program: PathBuf) -> Result<Self, StartError> {
+        let directory = tempfile::tempdir()?;
+        let log = directory.path().join("log");
+        for attempt in 1.. {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            let args = ["-H", "127.0.0.1", "-p", &port.to_string()].map(OsString::from).into();
+            let command = CommandLine { name: "moto_server", program: program.clone(), args };
+            let mut server = Supervised::spawn(&command, &log).await?;
+            let wire = Wire::new(format!("http://127.0.0.1:{port}"));
+            if answers(&wire, &mut server).await? {
+                let overlay = Overlay::start(wire.clone()).await?;
+                return Ok(Self { wire, overlay, server, _directory: directory });
+            }
+            if attempt == ATTEMPTS {
+                return Err(StartError::Silent { log: server.log() });
+            }
+        }
+        unreachable!("the loop returns")
+    }
+
+    /// URL of the overlay, for the client under test.
+    pub fn url(&self) -> &str {
+        self.overlay.url()
+    }
+
+    /// The overlay.
+    pub fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+
+    /// The way around the overlay, for fixtures and for looking at the result.
+    pub fn direct(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// What the server printed.
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
+    /// Removes everything from the server, and records and faults from the overlay.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub async fn reset(&self) -> Result<(), WireError> {
+        self.wire.post("/moto-api/reset").await?;
+        self.overlay.reset();
+        Ok(())
+    }
+}
+
+/// Waits until the server answers; false when it ended instead, or took too long.
+async fn answers(wire: &Wire, server: &mut Supervised) -> io::Result<bool> {
+    let deadline = tokio::time::Instant::now() + START;
+    while tokio::time::Instant::now() < deadline {
+        if server.exited()?.is_some() {
+            return Ok(false);
+        }
+        if wire.post("/moto-api/reset").await.is_ok() {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(false)
+}
