@@ -1,5 +1,8 @@
 //! Load balancers on the in-memory AWS.
 
+mod behaviour;
+mod classic;
 mod counts;
 mod crash;
+mod deletion;
 mod rig;

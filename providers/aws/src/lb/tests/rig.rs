@@ -17,7 +17,7 @@ use crate::{
     api::InstanceId,
     client::Client,
     cluster::Cluster,
-    config::{DefaultType, Settings},
+    config::{DefaultType, Limits, Settings},
     fake::{Aws, CLUSTER, World},
     instances::InstanceStore,
     lb::{NetworkLoadBalancers, annotations::PREFIX},
@@ -55,6 +55,15 @@ impl Rig {
         let settings = Settings { default_type: DefaultType::Nlb, ..settings };
         let nodes = world.nodes.iter().map(node).collect();
         Self::start(world, nodes, settings)
+    }
+
+    /// A process with budgets for its requests.
+    pub(super) fn limited(nodes: usize, limits: &Limits) -> Self {
+        let mut rig = Self::new(nodes);
+        let client = rig.balancers.core.scope.client.clone().with_limits(limits);
+        let scope = Scope { client, ..rig.balancers.core.scope.clone() };
+        rig.balancers = NetworkLoadBalancers::new(scope, rig.store.clone());
+        rig
     }
 
     fn start(world: World, nodes: Vec<Arc<NodeView>>, settings: Settings) -> Self {
@@ -152,7 +161,6 @@ impl Rig {
         panic!("{} is not deleted", service.key());
     }
 
-    #[allow(dead_code)]
     pub(super) fn reasons(&self) -> Vec<&'static str> {
         self.events.0.lock().iter().map(|(_, reason, _)| *reason).collect()
     }
@@ -175,18 +183,19 @@ pub(super) fn reference(service: &ServiceView) -> LbRef {
     }
 }
 
-/// A Service of type LoadBalancer with TCP ports, each with node port 30000 more.
+/// A Service of type LoadBalancer with TCP ports, each with node port 30000 more, and the number in its name.
 pub(super) fn service(name: &str, ports: &[u16]) -> ServiceView {
+    let number: u16 = name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
     let port = |port: &u16| ServicePort {
         name: format!("p{port}").into(),
         protocol: Protocol::Tcp,
         port: (*port).try_into().unwrap(),
-        node_port: (30000 + port).try_into().ok(),
+        node_port: (30000 + number + port).try_into().ok(),
         target_port: "8080".into(),
         app_protocol: None,
     };
     ServiceView {
-        uid: format!("00000000-0000-0000-0000-{name:0>12}").into(),
+        uid: format!("{name:x<12}-0000-0000-0000-000000000000").into(),
         ports: ports.iter().map(port).collect(),
         ip_families: [IpFamily::V4].into(),
         finalizers: [Arc::from(wk::FINALIZER_LOAD_BALANCER)].into(),

@@ -1,0 +1,185 @@
+//! Deletion: in any state of things, and nothing foreign.
+
+use std::time::Duration;
+
+use ccm_core::provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress};
+
+use super::rig::{Rig, published, reference, service, with};
+use crate::{
+    api::{Action, elb::DeleteLoadBalancer},
+    config::Settings,
+};
+
+fn managed() -> Settings {
+    Settings { managed_security_groups: true, ..Settings::default() }
+}
+
+// OU4
+#[tokio::test(start_paused = true)]
+async fn groups_and_rules_go_although_the_balancer_was_removed_by_hand() {
+    for restart in [false, true] {
+        let mut rig = Rig::with(2, managed());
+        let before = rig.aws.everything();
+        let web = service("web", &[80, 443]);
+        let web = published(&web, &rig.settle(&web).await);
+        let arn = rig.aws.load_balancers()[0].arn.clone();
+        rig.aws.ask(DeleteLoadBalancer { arn }).await.unwrap();
+        if restart {
+            rig = rig.restart();
+        }
+        rig.remove(&web).await;
+        assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    }
+}
+
+// OU5
+#[tokio::test(start_paused = true)]
+async fn annotations_of_today_do_not_decide_what_is_deleted() {
+    for changed in [None, Some("external"), Some("clb")] {
+        let rig = Rig::new(2);
+        let before = rig.aws.everything();
+        let web = with(service("web", &[80]), "type", "nlb");
+        let mut web = published(&web, &rig.settle(&web).await);
+        web.annotations.clear();
+        if let Some(kind) = changed {
+            web = with(web, "type", kind);
+        }
+        let rig = rig.restart();
+        rig.remove(&web).await;
+        assert!(rig.aws.everything() == before, "{changed:?}: {}", before.diff(&rig.aws.everything()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_of_which_only_the_name_is_left_is_deleted_whole() {
+    let rig = Rig::with(2, managed());
+    let before = rig.aws.everything();
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    let rig = rig.restart();
+    let mut lb = reference(&web);
+    lb.last_seen = None;
+    let mut done = false;
+    for _ in 0..20 {
+        done = rig.balancers.delete(&rig.op(), &lb).await.unwrap() == Progress::Done;
+        if done {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(done);
+    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_deleted_twice_and_nothing_is_needed() {
+    let rig = Rig::new(1);
+    assert_eq!(rig.delete(&service("web", &[80])).await.unwrap(), Progress::Done);
+    assert_eq!(rig.aws.writes(), 0);
+}
+
+// OU8
+#[tokio::test(start_paused = true)]
+async fn a_group_in_use_is_waited_for_with_growing_patience() {
+    let rig = Rig::with(2, managed());
+    rig.aws.tune(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    let before = rig.aws.everything();
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    rig.aws.reset_calls();
+    let first = rig.delete(&web).await.unwrap();
+    assert!(matches!(first, Progress::Pending { after, .. } if after <= Duration::from_secs(5)), "{first:?}");
+    assert_eq!(rig.aws.load_balancers(), [], "the balancer is gone at once");
+    let (listings, deletions) =
+        (rig.aws.calls(Action::DescribeTargetGroups), rig.aws.calls(Action::DeleteLoadBalancer));
+    let op = rig.op().with_pending_for(Duration::from_secs(40));
+    let later = rig.balancers.delete(&op, &reference(&web)).await.unwrap();
+    assert!(matches!(later, Progress::Pending { after, .. } if after >= Duration::from_secs(40)), "{later:?}");
+    assert_eq!(rig.aws.calls(Action::DescribeTargetGroups), listings, "what is gone is not looked for again");
+    assert_eq!(rig.aws.calls(Action::DeleteLoadBalancer), deletions);
+    rig.remove(&web).await;
+    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_group_in_use_is_waited_for_and_told_after_half_an_hour() {
+    let rig = Rig::new(1);
+    let web = service("web", &[80, 443]);
+    rig.settle(&web).await;
+    rig.aws.fail_next(Action::DeleteTargetGroup, "ResourceInUse");
+    let first = rig.delete(&web).await.unwrap();
+    assert!(matches!(first, Progress::Pending { after, .. } if after == Duration::from_secs(2)), "{first:?}");
+    assert_eq!(rig.aws.target_groups().len(), 1, "the other one is gone");
+    assert_eq!(rig.reasons(), [""; 0]);
+    rig.aws.fail_next(Action::DeleteTargetGroup, "ResourceInUse");
+    let op = rig.op().with_pending_for(Duration::from_secs(1801));
+    let later = rig.balancers.delete(&op, &reference(&web)).await.unwrap();
+    assert!(matches!(later, Progress::Pending { after, .. } if after == Duration::from_secs(60)), "{later:?}");
+    assert_eq!(rig.reasons(), ["LoadBalancerDeletionSlow"]);
+    assert_eq!(rig.delete(&web).await.unwrap(), Progress::Done);
+    assert_eq!(rig.aws.target_groups(), []);
+}
+
+// LB2
+#[tokio::test(start_paused = true)]
+async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_off() {
+    let rig = Rig::new(1);
+    let web = service("web", &[80]);
+    let protected = with(web.clone(), "attributes", "deletion_protection.enabled=true");
+    rig.settle(&protected).await;
+    rig.aws.reset_calls();
+    let error = rig.delete(&protected).await.unwrap_err();
+    assert_eq!(error.to_string(), "deletion_protection is enabled, cannot delete the service: default/web");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(rig.aws.actions(), []);
+    rig.remove(&web).await;
+    assert_eq!(rig.aws.load_balancers(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_while_deleting_is_never_taken_for_the_end() {
+    for action in [
+        Action::DescribeLoadBalancers,
+        Action::DescribeTargetGroups,
+        Action::DescribeElbTags,
+        Action::DeleteLoadBalancer,
+    ] {
+        let rig = Rig::new(1);
+        let web = service("web", &[80]);
+        rig.settle(&web).await;
+        let rig = rig.restart();
+        rig.aws.fail_always(action, "InternalFailure");
+        assert!(rig.delete(&web).await.is_err(), "{action:?}");
+        rig.aws.heal();
+        rig.remove(&web).await;
+        assert_eq!((rig.aws.load_balancers().len(), rig.aws.target_groups().len()), (0, 0), "{action:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
+    let rig = Rig::with(2, managed());
+    let before = rig.aws.everything();
+    rig.settle(&service("web", &[80])).await;
+    let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
+    let mut kinds: Vec<_> = listed.iter().map(|object| &*object.kind).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["load balancer", "security group", "target group"], "the nodes' group is not ours");
+    let owner = Owner::Service { namespace: "default".into(), name: "web".into(), uid: None };
+    assert!(listed.iter().all(|object| object.owner == owner));
+    assert!(listed.iter().any(|object| object.created.is_some()));
+    for object in &listed {
+        rig.aws.tag(&object.id, "kubernetes.io/service-name", "default/other");
+        assert_eq!(rig.balancers.delete_owned(&rig.op(), object).await.unwrap_err().kind(), ErrorKind::Conflict);
+        rig.aws.tag(&object.id, "kubernetes.io/service-name", "default/web");
+    }
+    for _ in 0..3 {
+        for object in &listed {
+            rig.balancers.delete_owned(&rig.op(), object).await.unwrap();
+        }
+    }
+    assert_eq!(rig.balancers.list_owned(&rig.op()).await.unwrap(), []);
+    // Rules of nodes' groups are of a Service that would be deleted as such.
+    let left = before.diff(&rig.aws.everything());
+    assert!(!left.contains("load balancer") && !left.contains("target group"), "{left}");
+}
