@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
-        CloudError, CloudProvider, ExtraController, Instances, Inventory, LoadBalancers, NodeClaim, Op, ProviderContext,
-        Routes,
+        CloudError, CloudProvider, ExtraController, Instances, Inventory, LoadBalancers, NodeClaim, Op,
+        ProviderContext, Routes,
     },
     runtime::gate::WriteGate,
 };
