@@ -10,8 +10,11 @@ use ccm_testkit::{
     apiserver::{ApiServer, Options},
     kubelet::{KubeletOptions, Kubelets, NodeSpec, Ready, UNINITIALIZED_TAINT},
 };
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -82,6 +85,25 @@ impl Cluster {
 
     fn nodes(&self) -> Api<Node> {
         Api::all(self.server.client())
+    }
+
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.server.client(), "default")
+    }
+
+    /// Creates a Service with one port.
+    async fn serve(&self, name: &str, annotations: &serde_json::Value) {
+        let service = serde_json::json!({
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": name}},
+        });
+        self.services().create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    }
+
+    /// Returns the host name of a Service's load balancer.
+    async fn host_name(&self, name: &str) -> Option<String> {
+        let ingress = self.services().get(name).await.unwrap().status?.load_balancer?.ingress?;
+        ingress.first()?.hostname.clone()
     }
 
     /// Waits for a state of the nodes.
@@ -193,4 +215,25 @@ async fn a_node_of_another_cloud_is_left_alone() {
     cluster.kubelets.register_all([NodeSpec::new("n").provider_id("other:///1")]).await.unwrap();
     tokio::time::sleep(5 * MINUTE).await;
     assert!(!is_initialized(&cluster.nodes().get("n").await.unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_gets_a_load_balancer_and_leaves_nothing_behind() {
+    let cluster = Cluster::new(3);
+    let _running = cluster.start(&["--controllers=cloud-node,service"]).await;
+    cluster.join(|_, spec| spec).await;
+    cluster.until_initialized().await;
+    let aws = &cluster.world.aws;
+    let before = aws.everything();
+    cluster.serve("web", &serde_json::json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"})).await;
+    cluster.serve("plain", &serde_json::json!({})).await;
+    tokio::time::sleep(5 * MINUTE).await;
+    let host = cluster.host_name("web").await.unwrap();
+    assert!(host.ends_with(".elb.us-west-2.amazonaws.com"), "{host}");
+    assert_eq!(aws.calls(Action::CreateLoadBalancer), 1, "a Service that says no type is refused");
+    assert_eq!(cluster.host_name("plain").await, None);
+    cluster.services().delete("web", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(10 * MINUTE).await;
+    assert!(cluster.services().get_opt("web").await.unwrap().is_none(), "the finalizer is gone");
+    assert_eq!(aws.everything(), before, "nothing is left");
 }
