@@ -8,6 +8,7 @@ mod bench;
 mod chart;
 mod control_plane;
 mod licenses;
+mod moto;
 mod process;
 mod test;
 mod tidy;
@@ -30,7 +31,7 @@ enum Task {
     /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet, and our
     /// programs in Go that tests run beside ours; needs Go
     ControlPlane,
-    /// Runs all tests, on a real control plane too when Go is there; further arguments go to `cargo test`
+    /// Runs all tests, on a real control plane too when Go is there, and against moto when Python is; further arguments go to `cargo test`
     Test(test::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,

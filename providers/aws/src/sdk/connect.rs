@@ -18,7 +18,7 @@ use super::{
     trust::{self, TrustError},
 };
 use crate::{
-    api::{AwsError, Metadata, Transport},
+    api::{AwsError, Connection, Metadata as _},
     config::{OverriddenService, Role, Settings},
 };
 
@@ -26,17 +26,6 @@ use crate::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the SDKs take within a region.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
-
-/// The way to AWS.
-#[derive(Clone)]
-pub struct Connection {
-    /// Sends requests.
-    pub transport: Arc<dyn Transport>,
-    /// The instance metadata service. Nothing asked it yet, unless the configuration names no region.
-    pub metadata: Arc<dyn Metadata>,
-    /// Region that the requests go to.
-    pub region: Box<str>,
-}
 
 /// Why there is no way to AWS.
 #[derive(Debug, thiserror::Error)]
@@ -85,11 +74,13 @@ pub(super) struct Surroundings {
     pub(super) bundle: Option<PathBuf>,
     /// Credentials in place of the SDK's chain.
     pub(super) credentials: Option<SharedCredentialsProvider>,
+    /// How often the CA bundle is looked at.
+    pub(super) look: Duration,
 }
 
 impl Surroundings {
     pub(super) fn of_process() -> Self {
-        Self { bundle: trust::bundle(), credentials: None }
+        Self { bundle: trust::bundle(), credentials: None, look: trust::LOOK }
     }
 }
 
@@ -103,7 +94,7 @@ pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> R
             None => return Err(ConnectError::NoRegion),
         },
     };
-    let http = trust::client(around.bundle)?;
+    let http = trust::client(around.bundle, around.look)?;
     let signing = Region::new(String::from(region.clone()));
     let chain = || SharedCredentialsProvider::new(Chain::new(http.clone(), metadata.client(), signing.clone()));
     let base = aws_config::defaults(BehaviorVersion::latest())

@@ -18,4 +18,4 @@ mod tests;
 mod transport;
 mod trust;
 
-pub use self::connect::{ConnectError, Connection, connect, connect_with_keys};
+pub use self::connect::{ConnectError, connect, connect_with_keys};

@@ -25,7 +25,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::time::Instant;
 
 /// How often the bundle's modification time is looked at.
-const LOOK: Duration = Duration::from_secs(5);
+pub(super) const LOOK: Duration = Duration::from_secs(5);
 
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,14 +54,14 @@ pub(super) fn bundle() -> Option<PathBuf> {
     named("AWS_CA_BUNDLE").or_else(|| named("SSL_CERT_FILE"))
 }
 
-/// Makes the client: with the authorities of a bundle, or the system's without one.
+/// Makes the client: with the authorities of a bundle, looked at no more often than `look`, or the system's without one.
 ///
 /// # Errors
 /// The bundle cannot be used.
-pub(super) fn client(bundle: Option<PathBuf>) -> Result<SharedHttpClient, TrustError> {
+pub(super) fn client(bundle: Option<PathBuf>, look: Duration) -> Result<SharedHttpClient, TrustError> {
     let Some(path) = bundle else { return Ok(with_trust(&TrustStore::default())) };
     let state = State { stamp: stamp(&path), client: with_trust(&read(&path)?), looked: Instant::now() };
-    Ok(SharedHttpClient::new(Bundled { path, state: Arc::new(Mutex::new(state)) }))
+    Ok(SharedHttpClient::new(Bundled { path, look, state: Arc::new(Mutex::new(state)) }))
 }
 
 /// Makes a client that speaks only plain HTTP and knows no proxy, for link-local services.
@@ -112,6 +112,7 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64, PathBuf)> {
 #[derive(Debug)]
 struct Bundled {
     path: PathBuf,
+    look: Duration,
     state: Arc<Mutex<State>>,
 }
 
@@ -126,7 +127,7 @@ impl Bundled {
     /// The client with what the bundle holds now. A bundle that cannot be used, half-written perhaps, leaves the last one.
     fn current(&self) -> SharedHttpClient {
         let mut state = self.state.lock();
-        if state.looked.elapsed() >= LOOK {
+        if state.looked.elapsed() >= self.look {
             state.looked = Instant::now();
             let now = stamp(&self.path);
             if now != state.stamp {

@@ -50,6 +50,15 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let tests: Vec<(&str, Test)> = tests! {
         instances { look_ups, pages, states, source_checks }
+        network { zones, subnets_and_vpcs, interfaces, route_tables, routes, object_tags }
+        groups { life, rules }
+        balancers { life, settings, addresses, attributes, resource_tags }
+        targets { life, health_checks, members, attributes }
+        listeners { life, tls, attributes }
+        classic { life }
+        overlay {
+            each_attempt_is_one_request, errors_of_balancers, lost_answers, topology, names_are_taken_once,
+        }
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let program = if arguments.list { None } else { moto::find_or_say_skipped("requests to moto") };

@@ -1,6 +1,6 @@
 //! Things in AWS that a test takes as given: a VPC with subnets and route tables, instances, addresses, certificates.
 
-use super::wire::{CLASSIC, EC2, REGION, Wire, WireError};
+use super::wire::{Answer, CLASSIC, EC2, REGION, Wire, WireError};
 
 /// A VPC with an internet gateway.
 #[derive(Debug, Clone)]
@@ -144,6 +144,14 @@ impl Fixture {
     /// Allocates an Elastic IP address and returns its allocation ID.
     pub async fn elastic_ip(&self) -> Result<String, WireError> {
         self.wire.ask(EC2, "AllocateAddress", [("Domain", "vpc")]).await?.text("allocationId")
+    }
+
+    /// Requests a certificate and returns its ARN.
+    pub async fn certificate(&self, domain: &str) -> Result<String, WireError> {
+        let body = format!(r#"{{"DomainName":"{domain}"}}"#);
+        let Answer(made) = self.wire.ask_json("acm", "CertificateManager.RequestCertificate", body).await?;
+        let arn = made.split('"').find(|part| part.starts_with("arn:")).map(str::to_owned);
+        arn.ok_or_else(|| WireError::Missing { element: "CertificateArn".to_owned(), body: made })
     }
 
     /// Makes a classic load balancer with one TCP listener.

@@ -7,6 +7,7 @@
 
 pub mod fixture;
 pub mod overlay;
+mod repair;
 pub mod wire;
 
 use std::{

@@ -1,4 +1,10 @@
-//! A proxy in front of moto: records each request, and answers some itself.
+//! A proxy in front of moto: records each request, has some of them go wrong, and repairs what moto answers otherwise
+//! than AWS:
+//!
+//! - `DescribeInstanceTopology`, which moto does not know: three nodes by region, zone and subnet.
+//! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or the error.
+//! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor its ALPN policy).
+//! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is gone: no error.
 
 use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};
 
@@ -11,7 +17,10 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::wire::{Wire, parameters};
+use super::{
+    repair,
+    wire::{Wire, parameters},
+};
 
 /// A request that came by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,10 +156,10 @@ async fn answer(to: &Wire, state: &Mutex<State>, request: Request<Incoming>) -> 
         Some(Trouble::RequestLost) => None,
         Some(Trouble::Refused(status, code)) => Some(refusal(&recorded, *status, code)),
         Some(Trouble::AnswerLost) => {
-            forward(to, head, body).await?;
+            repair::answer(to, head, body, &recorded).await?;
             None
         }
-        None => Some(forward(to, head, body).await?),
+        None => Some(repair::answer(to, head, body, &recorded).await?),
     };
     recorded.status = answer.as_ref().map(|answer| answer.status().as_u16());
     state.lock().recorded.push(recorded);
@@ -180,7 +189,8 @@ fn trouble(faults: &mut [Fault], action: &str) -> Option<Trouble> {
     Some(fault.trouble.clone())
 }
 
-async fn forward(to: &Wire, head: http::request::Parts, body: Bytes) -> io::Result<Response<Full<Bytes>>> {
+/// Has moto answer.
+pub(super) async fn forward(to: &Wire, head: http::request::Parts, body: Bytes) -> io::Result<Response<Full<Bytes>>> {
     let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let mut request = Request::builder().method(head.method).uri(format!("{}{path}", to.url()));
     for (name, value) in &head.headers {
@@ -197,15 +207,17 @@ async fn forward(to: &Wire, head: http::request::Parts, body: Bytes) -> io::Resu
     Ok(answer)
 }
 
+const REQUEST_ID: &str = "11111111-2222-3333-4444-555555555555";
+
 /// An error as the service would say it.
 pub(super) fn refusal(to: &Recorded, status: u16, code: &str) -> Response<Full<Bytes>> {
     let error = format!("<Error><Code>{code}</Code><Message>{code} on request of a test</Message></Error>");
-    let id = "11111111-2222-3333-4444-555555555555";
     let body = match &*to.service {
-        "ec2" => format!("<Response><Errors>{error}</Errors><RequestID>{id}</RequestID></Response>"),
-        _ => format!("<ErrorResponse>{error}<RequestId>{id}</RequestId></ErrorResponse>"),
+        "ec2" => format!("<Response><Errors>{error}</Errors><RequestID>{REQUEST_ID}</RequestID></Response>"),
+        _ => format!("<ErrorResponse>{error}<RequestId>{REQUEST_ID}</RequestId></ErrorResponse>"),
     };
     let mut answer = Response::new(Full::from(body));
+    answer.headers_mut().insert("x-amzn-requestid", http::HeaderValue::from_static(REQUEST_ID));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer
 }

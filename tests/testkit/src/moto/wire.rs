@@ -88,20 +88,24 @@ impl Wire {
         action: &str,
         parameters: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Answer, WireError> {
-        let mut body = format!("Action={action}&Version={}", api.version);
-        for (name, value) in parameters {
-            body = format!("{body}&{}={}", escape(name), escape(value));
-        }
-        // Service and region are told by the scope of the signature, whether or not anybody checks it.
-        let scope = format!(
-            "AWS4-HMAC-SHA256 Credential=fixture/20260101/{REGION}/{}/aws4_request, SignedHeaders=host, Signature=none",
-            api.service
-        );
         let request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(header::AUTHORIZATION, scope)
-            .body(Full::from(body))?;
+            .header(header::AUTHORIZATION, scope(api.service))
+            .body(Full::from(form(action, api.version, parameters)))?;
         self.answer(action, request).await
+    }
+
+    /// Sends one request of the JSON protocol, such as `CertificateManager.RequestCertificate` of `acm`.
+    ///
+    /// # Errors
+    /// There is no answer, or it is no success.
+    pub async fn ask_json(&self, service: &str, target: &str, body: String) -> Result<Answer, WireError> {
+        let request = Request::post(&self.url)
+            .header(header::CONTENT_TYPE, "application/x-amz-json-1.1")
+            .header(header::AUTHORIZATION, scope(service))
+            .header("x-amz-target", target)
+            .body(Full::from(body))?;
+        self.answer(target, request).await
     }
 
     /// Posts nothing to a path.
@@ -158,6 +162,25 @@ pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let after = xml.split(&open).skip(1);
     after.filter_map(|rest| rest.split_once(&close).map(|(inside, _)| inside)).collect()
+}
+
+/// Service and region are told by the scope of the signature, whether or not anybody checks it.
+fn scope(service: &str) -> String {
+    let scope = format!("fixture/20260101/{REGION}/{service}/aws4_request");
+    format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=none")
+}
+
+/// The form of a request.
+pub(super) fn form<'a>(
+    action: &str,
+    version: &str,
+    parameters: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut form = format!("Action={action}&Version={version}");
+    for (name, value) in parameters {
+        form = format!("{form}&{}={}", escape(name), escape(value));
+    }
+    form
 }
 
 /// Name and value of each parameter of a form.

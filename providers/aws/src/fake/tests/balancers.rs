@@ -131,7 +131,7 @@ async fn describes_by_name_fail_as_a_whole_and_lists_come_in_pages() {
     let first = aws.ask(DescribeLoadBalancers::default()).await.unwrap();
     assert_eq!(first.items.len(), 2);
     let second = DescribeLoadBalancers { token: first.next, ..Default::default() };
-    assert_eq!(aws.ask(second).await.unwrap().items[0].name, "c".into());
+    assert_eq!(aws.ask(second).await.unwrap().items[0].name, Box::from("c"));
 }
 
 #[tokio::test(start_paused = true)]

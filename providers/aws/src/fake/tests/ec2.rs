@@ -215,7 +215,7 @@ async fn topology_and_interfaces_are_found() {
         ],
         token: None,
     };
-    assert_eq!(aws.ask(pod("10.0.144.99")).await.unwrap().items[0].zone, "us-west-2b".into());
+    assert_eq!(aws.ask(pod("10.0.144.99")).await.unwrap().items[0].zone, Box::from("us-west-2b"));
     assert!(aws.ask(pod("10.0.144.98")).await.unwrap().items.is_empty());
 }
 

@@ -74,9 +74,9 @@ fn rules(action: Action, from: types::IpPermission) -> Result<Vec<Rule>, AwsErro
     Ok(rules)
 }
 
-/// A rule for the wire. To revoke one its description is not asked for, and left out: it could only stand in the way.
-fn permission(rule: Rule, described: bool) -> types::IpPermission {
-    let description = (described && !rule.description.is_empty()).then(|| String::from(rule.description));
+/// A rule for the wire.
+fn permission(rule: Rule) -> types::IpPermission {
+    let description = (!rule.description.is_empty()).then(|| String::from(rule.description));
     let permission = types::IpPermission::builder()
         .ip_protocol(rule.protocol)
         .set_from_port(rule.ports.map(|(first, _)| first))
@@ -124,16 +124,14 @@ pub(in crate::sdk) async fn authorize(ec2: &Client, call: AuthorizeSecurityGroup
     let request = ec2
         .authorize_security_group_ingress()
         .group_id(&*call.id)
-        .set_ip_permissions(structures(call.rules, |rule| permission(rule, true)));
+        .set_ip_permissions(structures(call.rules, permission));
     request.send().await.map(drop).map_err(|error| error::of(Action::AuthorizeSecurityGroupIngress, error))
 }
 
 pub(in crate::sdk) async fn revoke(ec2: &Client, call: RevokeSecurityGroupIngress) -> Result<(), AwsError> {
     const ACTION: Action = Action::RevokeSecurityGroupIngress;
-    let request = ec2
-        .revoke_security_group_ingress()
-        .group_id(&*call.id)
-        .set_ip_permissions(structures(call.rules, |rule| permission(rule, false)));
+    let request =
+        ec2.revoke_security_group_ingress().group_id(&*call.id).set_ip_permissions(structures(call.rules, permission));
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
     // Outside the default VPC EC2 may answer with success, and name the rules that it did not find.
     if answer.unknown_ip_permissions.is_some_and(|unknown| !unknown.is_empty()) {

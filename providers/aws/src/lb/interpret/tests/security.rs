@@ -123,7 +123,7 @@ fn wrong_ranges_are_refused() {
 #[test]
 fn prefix_lists_replace_the_default_ranges() {
     let lists = managed(nlb()).says("security-group-prefix-lists", "pl-2, pl-1,pl-2");
-    assert_eq!(lists.wanted().security.prefix_lists, ["pl-1".into(), "pl-2".into()]);
+    assert_eq!(lists.wanted().security.prefix_lists, ["pl-1", "pl-2"].map(Box::from));
     assert_eq!(sources(&lists), [""; 0]);
     assert_eq!(sources(&lists.clone().says(RANGES, "10.0.0.0/8")), ["10.0.0.0/8"]);
     let byo = lists.says("security-groups", "sg-1");

@@ -1,0 +1,169 @@
+//! What moto answers otherwise than AWS, and would make a correct client fail, or a wrong one pass.
+
+use std::{collections::BTreeSet, io};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+
+use super::{
+    overlay::{Recorded, forward, refusal},
+    wire::{self, Api, EC2, ELB, Wire, WireError, elements},
+};
+
+/// Answers a request as AWS would: by moto as far as it can.
+pub(super) async fn answer(
+    to: &Wire,
+    head: http::request::Parts,
+    body: Bytes,
+    request: &Recorded,
+) -> io::Result<Response<Full<Bytes>>> {
+    if request.version == EC2.version && request.action == "DescribeInstanceTopology" {
+        return topology(to, request).await;
+    }
+    if request.version != ELB.version {
+        return forward(to, head, body).await;
+    }
+    match &*request.action {
+        "CreateLoadBalancer" => match existing_load_balancer(to, request).await? {
+            Some(answer) => Ok(answer),
+            None => forward(to, head, body).await,
+        },
+        "CreateTargetGroup" => match existing_target_group(to, request).await? {
+            Some(answer) => Ok(answer),
+            None => forward(to, head, body).await,
+        },
+        // moto knows the protocols of application load balancers only, and would serve TLS as HTTPS.
+        "ModifyListener" => {
+            let protocol = |value: &str| match value {
+                "TLS" => Some("HTTPS".to_owned()),
+                "UDP" | "TCP_UDP" => None,
+                other => Some(other.to_owned()),
+            };
+            let changed = request.parameters.iter().filter_map(|(name, value)| {
+                let value = if name == "Protocol" { protocol(value)? } else { value.clone() };
+                Some((name.clone(), value))
+            });
+            let changed: Vec<_> = changed.collect();
+            let form = wire::form(&request.action, &request.version, changed.iter().map(|(n, v)| (&**n, &**v)));
+            edited(forward(to, head, form.into()).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await
+        }
+        "DescribeListeners" => edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await,
+        "DescribeTargetGroups" if request.parameter("LoadBalancerArn").is_some() => {
+            without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "<TargetGroups/>").await
+        }
+        "DeleteTargetGroup" => without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "").await,
+        _ => forward(to, head, body).await,
+    }
+}
+
+/// Three nodes for each instance: of its region, its zone and its subnet.
+async fn topology(to: &Wire, request: &Recorded) -> io::Result<Response<Full<Bytes>>> {
+    let ids: Vec<_> = request.parameters.iter().filter(|(name, _)| name.starts_with("InstanceId.")).collect();
+    let ids = ids.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let found = match to.ask(EC2, "DescribeInstances", ids).await {
+        Ok(found) => found,
+        Err(WireError::Refused { body, .. }) => {
+            let code = elements(&body, "Code").first().map_or("InternalError", |code| *code);
+            return Ok(refusal(request, 400, code));
+        }
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    let node = |of: &str| format!("<item>nn-{of}</item>");
+    // Each instance of a fixture is a reservation of its own.
+    let items = elements(&found.0, "instancesSet").into_iter().map(|reservation| {
+        let first =
+            |name: &str| elements(reservation, name).first().map_or_else(String::new, |text| (*text).to_owned());
+        let (id, zone, subnet) = (first("instanceId"), first("availabilityZone"), first("subnetId"));
+        let nodes = [node(wire::REGION), node(&zone), node(&subnet)].concat();
+        let nodes = format!("<networkNodeSet>{nodes}</networkNodeSet>");
+        format!("<item><instanceId>{id}</instanceId>{nodes}<availabilityZone>{zone}</availabilityZone></item>")
+    });
+    let items: String = items.collect();
+    let body = format!(
+        "<DescribeInstanceTopologyResponse><instanceSet>{items}</instanceSet></DescribeInstanceTopologyResponse>"
+    );
+    Ok(Response::new(Full::from(body)))
+}
+
+/// The answer for a name that is taken: the same load balancer again when nothing differs, an error otherwise.
+async fn existing_load_balancer(to: &Wire, request: &Recorded) -> io::Result<Option<Response<Full<Bytes>>>> {
+    let name = request.parameter("Name").unwrap_or_default();
+    let Some(found) = look_up(to, ELB, "DescribeLoadBalancers", name).await? else { return Ok(None) };
+    let wanted = |parameter: &str, default: &'static str| request.parameter(parameter).unwrap_or(default).to_owned();
+    let is = |element: &str, wanted: String| elements(&found, element).first().is_some_and(|text| *text == wanted);
+    let subnets: BTreeSet<_> = request
+        .parameters
+        .iter()
+        .filter(|(name, _)| name.ends_with(".SubnetId") || name.starts_with("Subnets."))
+        .map(|(_, value)| value.as_str())
+        .collect();
+    let same = is("Scheme", wanted("Scheme", "internet-facing"))
+        && is("IpAddressType", wanted("IpAddressType", "ipv4"))
+        && subnets == elements(&found, "SubnetId").into_iter().collect();
+    Ok(Some(taken(request, same, "LoadBalancers", &found, "DuplicateLoadBalancerName")))
+}
+
+/// The answer for a name that is taken: the same target group again when nothing differs, an error otherwise.
+async fn existing_target_group(to: &Wire, request: &Recorded) -> io::Result<Option<Response<Full<Bytes>>>> {
+    let name = request.parameter("Name").unwrap_or_default();
+    let Some(found) = look_up(to, ELB, "DescribeTargetGroups", name).await? else { return Ok(None) };
+    let names = ["Protocol", "Port", "VpcId", "TargetType", "HealthCheckProtocol", "HealthCheckPort"];
+    let same = names.iter().all(|name| {
+        let wanted = request.parameter(name);
+        wanted.is_none() || elements(&found, name).first().copied() == wanted
+    });
+    Ok(Some(taken(request, same, "TargetGroups", &found, "DuplicateTargetGroupName")))
+}
+
+/// What there is of this name; `None` when there is nothing.
+async fn look_up(to: &Wire, api: Api, action: &str, name: &str) -> io::Result<Option<String>> {
+    match to.ask(api, action, [("Names.member.1", name)]).await {
+        Ok(found) => Ok(Some(found.0)),
+        Err(WireError::Refused { .. }) => Ok(None),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+fn taken(request: &Recorded, same: bool, list: &str, found: &str, code: &str) -> Response<Full<Bytes>> {
+    let Some(inside) = elements(found, list).into_iter().next().filter(|_| same) else {
+        return refusal(request, 400, code);
+    };
+    success(request, &format!("<{list}>{inside}</{list}>"))
+}
+
+fn success(request: &Recorded, inside: &str) -> Response<Full<Bytes>> {
+    let action = &request.action;
+    let body = format!("<{action}Response><{action}Result>{inside}</{action}Result></{action}Response>");
+    Response::new(Full::from(body))
+}
+
+/// The answer with one text in place of another.
+async fn edited(answer: Response<Full<Bytes>>, [from, to]: &[&str; 2]) -> io::Result<Response<Full<Bytes>>> {
+    let (head, body) = answer.into_parts();
+    let text = text(body).await?.replace(from, to);
+    Ok(Response::from_parts(head, Full::from(text)))
+}
+
+/// Success with `inside` in place of an error that AWS does not give here.
+async fn without_error(
+    answer: Response<Full<Bytes>>,
+    request: &Recorded,
+    code: &str,
+    inside: &str,
+) -> io::Result<Response<Full<Bytes>>> {
+    if answer.status() == StatusCode::OK {
+        return Ok(answer);
+    }
+    let (head, body) = answer.into_parts();
+    let text = text(body).await?;
+    if elements(&text, "Code").first() == Some(&code) {
+        return Ok(success(request, inside));
+    }
+    Ok(Response::from_parts(head, Full::from(text)))
+}
+
+async fn text(body: Full<Bytes>) -> io::Result<String> {
+    let bytes = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
