@@ -2,10 +2,15 @@
 
 use std::process::ExitCode;
 
-use ccm_aws::{manager, sdk};
+use ccm_aws::{api::Connection, config::Settings, manager, sdk};
+use ccm_core::app::BoxError;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = std::env::args_os().skip(1);
-    manager::run(arguments, async |settings| Ok(sdk::connect(&settings).await?)).await
+    Box::pin(manager::run(std::env::args_os().skip(1), connect)).await
+}
+
+async fn connect(settings: Settings) -> Result<Connection, BoxError> {
+    let sdk::Connection { transport, metadata, region } = sdk::connect(&settings).await?;
+    Ok(Connection { transport, metadata, region })
 }

@@ -137,6 +137,10 @@ fn fronts<'a>(reads: &mut Reads<'a>, tls: &TlsChoice) -> Vec<Front<'a>> {
                 reads.annotations.mistake("spec.ports", "Protocol SCTP not supported by LoadBalancer");
             }
             Protocol::Tcp if named && tls.tls.is_some() => {
+                let same = |other: &&ServicePort| (other.port, other.protocol) == (port.port, port.protocol);
+                if reads.service.ports.iter().filter(same).count() > 1 {
+                    reads.annotations.mistake("spec.ports", "protocols can't match for merging: TLS");
+                }
                 found.push(Front { protocol: ElbProtocol::Tls, port, other: None });
             }
             Protocol::Tcp | Protocol::Udp => plain.entry(port.port).or_default().push(port),

@@ -13,7 +13,10 @@ use std::{
 use ccm_core::{k8s::ServiceView, provider::InvalidInput};
 
 pub use self::reference::reference;
-pub(super) use self::{parse::boolean, table::*};
+pub(super) use self::{
+    parse::{boolean, map},
+    table::*,
+};
 
 /// What most annotations begin with.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";

@@ -335,7 +335,8 @@ pub(in crate::lb) static TCP_UDP: Key<bool> = boolean(Listeners, "enable-tcp-udp
     .errors(&[
         "can only merge two ports, not n (…)",
         "protocols can't match for merging: p",
-        "unsupported protocol for merging: p",
+        "TCP and UDP on port n take one listener for both, which this turns off",
+        "TCP and UDP on port n need the same node port, but have a and b",
     ]);
 
 pub(in crate::lb) static PROXY_PROTOCOL: Key<()> = Key::new(Targets, "proxy-protocol", Kind::OneOf(&["*"]), |_, text| {
@@ -408,7 +409,7 @@ pub(in crate::lb) static HEALTH_PATH: Key<Box<str>> = text(Health, "healthcheck-
     .effect("Path; not for TCP.");
 
 pub(in crate::lb) static HEALTH_INTERVAL: Key<u32> = integer(Health, "healthcheck-interval")
-    .default("30; 10 with `externalTrafficPolicy: Local` and for what is claimed from the load balancer controller")
+    .default("30; 10 for instances with `externalTrafficPolicy: Local`, and for what is claimed from the load balancer controller")
     .unit("seconds, 5 to 300")
     .effect("Time between two checks.");
 

@@ -1,6 +1,8 @@
 //! Attributes of load balancers, listeners and target groups: those that are looked after, with the values they shall
 //! have. Others are left alone.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use ccm_core::{
     k8s::{ServicePort, SessionAffinity},
     provider::InvalidInput,
@@ -67,6 +69,16 @@ pub(super) fn of_load_balancer(reads: &mut Reads<'_>) -> (Attributes, bool) {
     found.retain(|key, value| &**key != LOGS_BUCKET || !value.is_empty());
     let protected = found.get(PROTECTION).is_some_and(|on| &**on == "true");
     (found, protected)
+}
+
+/// Tells whether annotations ask for deletion protection, also those of a Service that cannot be served. In doubt they do:
+/// what is deleted does not come back.
+pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else { return false };
+    match a::map(text) {
+        Some(found) => found.get(PROTECTION).is_some_and(|value| boolean(value) != Some(false)),
+        None => text.contains(PROTECTION),
+    }
 }
 
 /// Checks attributes of load balancers whose values are known, and spells switches as AWS does.

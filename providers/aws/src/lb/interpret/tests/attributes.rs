@@ -88,6 +88,25 @@ fn deletion_protection_is_told() {
     assert!(!nlb().wanted().deletion_protection);
 }
 
+// LB2
+#[test]
+fn deletion_protection_is_known_without_reading_the_rest() {
+    let asks =
+        |text: &str| asks_for_protection(&bare().says("attributes", text).says("scheme", "x").service.annotations);
+    for text in ["deletion_protection.enabled=true", "a=b, deletion_protection.enabled = T"] {
+        assert!(asks(text), "{text}");
+    }
+    for text in ["", "deletion_protection.enabled=false", "deletion_protection.enabled=0,a=b", "a=b", "nonsense"] {
+        assert!(!asks(text), "{text}");
+    }
+    assert!(!asks_for_protection(&bare().service.annotations));
+    for doubtful in
+        ["deletion_protection.enabled=yes", "deletion_protection.enabled", "a,deletion_protection.enabled=true"]
+    {
+        assert!(asks(doubtful), "{doubtful}");
+    }
+}
+
 // LB7
 #[test]
 fn bad_attributes_are_refused() {

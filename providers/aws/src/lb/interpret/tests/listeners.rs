@@ -47,6 +47,8 @@ fn ports_that_cannot_share_are_refused() {
     let (t, u) = (Protocol::Tcp, Protocol::Udp);
     assert_eq!(port(port(bare(), t), t).mistakes(), ["protocols can't match for merging: TCP"]);
     assert_eq!(port(port(bare(), u), u).mistakes(), ["protocols can't match for merging: UDP"]);
+    let tls = port(port(bare().says("ssl-cert", "arn:a"), t), t);
+    assert_eq!(tls.mistakes(), ["protocols can't match for merging: TLS"]);
     let three = port(port(port(bare(), t), u), t);
     assert_eq!(three.mistakes(), ["can only merge two ports, not 3 (53/TCP, 53/UDP, 53/TCP)"]);
     let off = bare().tcp(53).udp(53).says("enable-tcp-udp-listener", "false");

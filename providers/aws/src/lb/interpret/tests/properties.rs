@@ -37,7 +37,9 @@ fn value() -> impl Strategy<Value = String> {
         "-1",
         "é=ü",
     ];
-    prop_oneof![3 => select(words.to_vec()).prop_map(str::to_owned), 1 => "\\PC{0,20}", 1 => vec(select(words.to_vec()), 0..4).prop_map(|words| words.join(","))]
+    let word = select(words.to_vec()).prop_map(str::to_owned);
+    let list = vec(select(words.to_vec()), 0..4).prop_map(|words| words.join(","));
+    prop_oneof![3 => word, 1 => "\\PC{0,20}", 1 => list]
 }
 
 /// Keys of the table, some with the end that they need, and strange ones.
