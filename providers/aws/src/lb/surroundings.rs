@@ -6,16 +6,12 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use ccm_core::provider::{CloudError, Op};
 
-use super::{
-    security::{Members, SecurityGroups},
-    vpc::VpcCache,
-};
+use super::{security::SecurityGroups, vpc::VpcCache};
 use crate::{
     api::{
-        AwsError, InstanceId, SecurityGroupId, SubnetId,
+        InstanceId, SecurityGroupId, SubnetId,
         ec2::{InstanceState, Subnet},
     },
     instances::InstanceStore,
@@ -40,8 +36,7 @@ pub(super) struct Facts {
 
 impl Surroundings {
     pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>) -> Self {
-        let members: Arc<dyn Members> = Arc::new(StoredMembers(store.clone()));
-        Self { vpc: VpcCache::new(scope.clone()), security: SecurityGroups::new(scope.clone(), members), store }
+        Self { vpc: VpcCache::new(scope.clone()), security: SecurityGroups::new(scope.clone(), store.clone()), store }
     }
 
     /// Returns what is known of subnets; one that is not known of a moment ago is asked for.
@@ -79,25 +74,5 @@ impl Surroundings {
             Some((id, facts))
         });
         known.collect()
-    }
-}
-
-/// Security groups of instances, from the snapshot that all share.
-struct StoredMembers(Arc<InstanceStore>);
-
-#[async_trait]
-impl Members for StoredMembers {
-    async fn groups_of(
-        &self,
-        op: &Op,
-        ids: &[InstanceId],
-        max_age: Duration,
-    ) -> Result<Vec<(InstanceId, Vec<SecurityGroupId>)>, AwsError> {
-        let found = self.0.look_up(op, ids, max_age).await?;
-        let there = found.into_iter().filter_map(|(id, instance)| {
-            let instance = instance.filter(|instance| !instance.is_terminated())?;
-            Some((id, instance.security_groups.to_vec()))
-        });
-        Ok(there.collect())
     }
 }
