@@ -1,7 +1,6 @@
 //! The AWS provider: EC2 instances and routes, and Network Load Balancers.
 
 #![deny(missing_docs)]
-#![allow(dead_code, unused_imports, unreachable_pub, clippy::redundant_closure_for_method_calls, reason = "parts of load balancers are joined next")]
 
 pub mod api;
 pub mod client;

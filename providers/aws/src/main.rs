@@ -1,3 +1,16 @@
 //! `ccm-aws`: the cloud-controller-manager for AWS.
 
-fn main() {}
+use std::process::ExitCode;
+
+use ccm_aws::{api::Connection, config::Settings, manager, sdk};
+use ccm_core::app::BoxError;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    Box::pin(manager::run(std::env::args_os().skip(1), connect)).await
+}
+
+async fn connect(settings: Settings) -> Result<Connection, BoxError> {
+    let sdk::Connection { transport, metadata, region } = sdk::connect(&settings).await?;
+    Ok(Connection { transport, metadata, region })
+}

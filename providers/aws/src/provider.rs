@@ -9,7 +9,10 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
-    provider::{CloudError, CloudProvider, ExtraController, Instances, NodeClaim, Op, ProviderContext, Routes},
+    provider::{
+        CloudError, CloudProvider, ExtraController, Instances, Inventory, LoadBalancers, NodeClaim, Op,
+        ProviderContext, Routes,
+    },
     runtime::gate::WriteGate,
 };
 use parking_lot::Mutex;
@@ -23,6 +26,7 @@ use crate::{
     config::Settings,
     identity::{self, IdentityError},
     instances::{Ec2Instances, InstanceStore},
+    lb::NetworkLoadBalancers,
     routes::Ec2Routes,
     scope::Scope,
     tagging,
@@ -40,6 +44,7 @@ pub struct AwsProvider {
     store: Arc<InstanceStore>,
     instances: Ec2Instances,
     routes: Ec2Routes,
+    balancers: NetworkLoadBalancers,
     tagging: Option<tagging::Options>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
@@ -77,7 +82,8 @@ impl AwsProvider {
         let store = InstanceStore::new(scope.clone());
         let instances = Ec2Instances::new(scope.clone(), store.clone());
         let routes = Ec2Routes::new(scope.clone(), store.clone());
-        Self { scope, store, instances, routes, tagging: None, registered: Mutex::new(false) }
+        let balancers = NetworkLoadBalancers::new(scope.clone(), store.clone());
+        Self { scope, store, instances, routes, balancers, tagging: None, registered: Mutex::new(false) }
     }
 
     /// Sets what the tagging controller is told; without it there is none.
@@ -171,6 +177,14 @@ impl CloudProvider for AwsProvider {
 
     fn routes(&self) -> Option<&dyn Routes> {
         Some(&self.routes)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(&self.balancers)
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        Some(&self.balancers)
     }
 
     fn controllers(&self) -> Vec<ExtraController> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Times and sizes. `Default` is AWS without its delays: everything is there at once, except what drains.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// How long an object that is made from now on is missing from describes.
+    /// How long an object that is made from now on is missing from describes. A shorter time than before holds for older ones,
+    /// too.
     pub describe_lag: Duration,
     /// How long an object that is made from now on is not found by changes.
     pub change_lag: Duration,

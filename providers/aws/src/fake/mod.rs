@@ -86,7 +86,9 @@ impl Aws {
 
     /// Changes times and sizes.
     pub fn tune(&self, change: impl FnOnce(&mut Knobs)) {
-        change(&mut self.state.lock().knobs);
+        let mut state = self.state.lock();
+        change(&mut state.knobs);
+        state.reveal();
     }
 
     /// Changes quotas.

@@ -294,6 +294,19 @@ impl State {
         Born { at, shown: at + self.knobs.describe_lag, found: at + self.knobs.change_lag }
     }
 
+    /// Shows what would show by now with the delays as they are, which may have become shorter.
+    pub(super) fn reveal(&mut self) {
+        let (describe, change) = (self.knobs.describe_lag, self.knobs.change_lag);
+        let of_ec2 = self.groups.values_mut().map(|it| &mut it.created);
+        let of_ec2 = of_ec2.chain(self.instances.values_mut().map(|it| &mut it.created));
+        let of_elb = self.balancers.values_mut().map(|it| &mut it.created);
+        let of_elb = of_elb.chain(self.target_groups.values_mut().map(|it| &mut it.created));
+        for born in of_ec2.chain(of_elb).chain(self.listeners.values_mut().map(|it| &mut it.created)) {
+            born.shown = born.shown.min(born.at + describe);
+            born.found = born.found.min(born.at + change);
+        }
+    }
+
     /// Returns the time that AWS shows for an instant.
     pub(super) fn timestamp(&self, at: Instant) -> Timestamp {
         const START: i64 = 1_767_225_600; // 2026-01-01T00:00:00Z

@@ -64,8 +64,9 @@ struct State {
 struct Listing {
     /// How many instances the last one had.
     size: Option<usize>,
-    /// The last one's round, and how it failed if it did.
-    last: Option<(u64, Option<AwsError>)>,
+    /// How many came to an end, and how the last of them failed if it did.
+    ended: u64,
+    failure: Option<AwsError>,
 }
 
 struct Entry {
@@ -162,18 +163,20 @@ impl InstanceStore {
         answers
     }
 
-    /// Lists the instances of the cluster once, for all who ask next.
+    /// Lists the instances of the cluster once, for all who ask next. Whoever comes while a listing is on its way has that.
     ///
     /// # Errors
     /// AWS' answer; what is known stays.
     pub async fn prime(&self, op: &Op) -> Result<(), AwsError> {
-        let arrival = self.arrival();
+        let ended = self.state.lock().listing.ended;
         let _turn = self.turn(op).await?;
-        let last = self.state.lock().listing.last.clone();
-        match last {
-            // Somebody else did, after this question came.
-            Some((round, failure)) if round > arrival.round => failure.map_or(Ok(()), Err),
-            _ => self.list(op).await,
+        let shared = {
+            let listing = &self.state.lock().listing;
+            (listing.ended != ended).then(|| listing.failure.clone())
+        };
+        match shared {
+            Some(failure) => failure.map_or(Ok(()), Err),
+            None => self.list(op).await,
         }
     }
 
@@ -297,7 +300,8 @@ impl InstanceStore {
         let mut state = self.state.lock();
         let failure = result.as_ref().err().cloned();
         if !failure.as_ref().is_some_and(given_up) {
-            state.listing.last = Some((round, failure));
+            state.listing.ended += 1;
+            state.listing.failure = failure;
         }
         let rows = result?;
         state.listing.size = Some(rows.len());

@@ -116,3 +116,7 @@ impl VpcCache {
         Ok(zones)
     }
 }
+
+#[cfg(test)]
+#[path = "vpc_tests.rs"]
+mod tests;

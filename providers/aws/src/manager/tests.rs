@@ -1,3 +1,7 @@
+//! The manager, from its arguments to the provider; with its controllers in [`cluster`].
+
+mod cluster;
+
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicUsize, Ordering},

@@ -7,8 +7,10 @@ use ccm_core::config::{ControllerInfo, Flag};
 use super::plan::Checksum;
 use crate::api::Tags;
 
-/// Canonical name of the controller.
-pub const NAME: &str = "tagging-controller";
+/// Name of the controller, as upstream spells it.
+pub const NAME: &str = "tagging";
+/// Name of its client, which is also that of its ServiceAccount.
+const CLIENT_NAME: &str = "tagging-controller";
 
 const TAGS: &str = "tags";
 const RESOURCES: &str = "resources";
@@ -44,7 +46,7 @@ pub fn flags() -> Vec<Flag> {
 
 /// Returns the controller as the command line knows it. `*` does not select it.
 pub fn info() -> ControllerInfo {
-    ControllerInfo { name: NAME, aliases: &["tagging"], client_name: NAME, enabled_by_default: false }
+    ControllerInfo { name: NAME, aliases: &[CLIENT_NAME], client_name: CLIENT_NAME, enabled_by_default: false }
 }
 
 /// What the tagging controller is told.

@@ -142,7 +142,7 @@ impl Rig {
             client: self.server.client(),
         };
         let controller = controller(options, scope);
-        assert_eq!(controller.name, "tagging-controller");
+        assert_eq!(controller.name, NAME);
         self.running = Some(tokio::spawn((controller.run)(cx)));
     }
 

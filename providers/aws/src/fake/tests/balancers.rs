@@ -169,6 +169,9 @@ async fn what_was_just_made_is_not_seen_at_once() {
     assert!(aws.ask(DescribeLoadBalancers::default()).await.unwrap().items.is_empty());
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(code(aws, describe).await, "ok");
+    aws.ask(balancer(&world, "young")).await.unwrap();
+    aws.tune(|knobs| knobs.describe_lag = Duration::ZERO);
+    assert_eq!(aws.ask(DescribeLoadBalancers::default()).await.unwrap().items.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,12 +15,12 @@ impl Rig {
         }
         answers
     }
+}
 
-    fn initialised(&self, answers: &[Result<Presence, CloudError>]) {
-        for answer in answers {
-            let Ok(Presence::Found { meta, .. }) = answer else { panic!("{answer:?}") };
-            assert!(!meta.addresses.is_empty() && meta.provider_id.is_some() && !meta.additional_labels.is_empty());
-        }
+fn all_initialised(answers: &[Result<Presence, CloudError>]) {
+    for answer in answers {
+        let Ok(Presence::Found { meta, .. }) = answer else { panic!("{answer:?}") };
+        assert!(!meta.addresses.is_empty() && meta.provider_id.is_some() && !meta.additional_labels.is_empty());
     }
 }
 
@@ -28,7 +28,7 @@ impl Rig {
 async fn a_thousand_nodes_with_provider_id_are_initialised_in_three_calls() {
     let rig = Rig::new(1000);
     let queries: Vec<_> = rig.world.nodes.iter().map(|id| query(node_of(id), Need::Initialize)).collect();
-    rig.initialised(&rig.ask_all(&queries).await);
+    all_initialised(&rig.ask_all(&queries).await);
     assert_eq!(rig.world.aws.requests(), 3, "{:?}", rig.world.aws.actions());
 }
 
@@ -36,15 +36,16 @@ async fn a_thousand_nodes_with_provider_id_are_initialised_in_three_calls() {
 async fn a_thousand_nodes_without_provider_id_are_initialised_in_three_calls() {
     let rig = Rig::new(1000);
     let queries: Vec<_> = rig.names().await.iter().map(|name| query(named(name), Need::Initialize)).collect();
-    rig.initialised(&rig.ask_all(&queries).await);
+    all_initialised(&rig.ask_all(&queries).await);
     assert_eq!(rig.world.aws.requests(), 3, "{:?}", rig.world.aws.actions());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_nodes_with_topology_are_initialised_in_twenty_calls() {
     let mut rig = Rig::new(0);
-    for _ in 0..1000 {
-        let id = rig.instance().instance_type("p5en.48xlarge").network_nodes(&["nn-1", "nn-2", "nn-3"]).launch();
+    for n in 0..1000 {
+        let instance = rig.instance().private_ip(format!("10.0.{}.{}", 128 + n / 200, 10 + n % 200));
+        let id = instance.instance_type("p5en.48xlarge").network_nodes(&["nn-1", "nn-2", "nn-3"]).launch();
         rig.world.nodes.push(id);
     }
     let mut open: Vec<_> = rig.world.nodes.iter().map(|id| query(node_of(id), Need::Initialize)).collect();

@@ -5,7 +5,7 @@ mod labels;
 mod many;
 mod store;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{LabelMap, NodeAddress, NodeView},
@@ -22,6 +22,8 @@ use crate::{
     scope::Scope,
 };
 
+const CLUSTER_TAG: &str = "kubernetes.io/cluster/test";
+
 /// A cluster and what asks about it.
 struct Rig {
     world: World,
@@ -37,7 +39,14 @@ impl Rig {
     }
 
     fn with(nodes: usize, settings: Settings) -> Self {
-        let world = World::small(nodes);
+        let mut world = World::small(0);
+        for n in 0..nodes {
+            // Addresses are given: picking a free one takes long in a large network.
+            let (zone, n) = (n % 3, n / 3);
+            let ip = format!("10.0.{}.{}", 128 + 16 * zone + n / 200, 10 + n % 200);
+            let instance = world.aws.instance(&world.private[zone]).private_ip(ip).group(&world.node_group);
+            world.nodes.push(instance.tag(CLUSTER_TAG, "owned").launch());
+        }
         let scope = Scope {
             client: world.aws.client(),
             cluster: Cluster::new(CLUSTER, false),
@@ -53,7 +62,7 @@ impl Rig {
 
     /// Begins an instance of the cluster in zone a.
     fn instance(&self) -> InstanceBuilder {
-        self.world.aws.instance(&self.world.private[0]).tag(&format!("kubernetes.io/cluster/{CLUSTER}"), "owned")
+        self.world.aws.instance(&self.world.private[0]).tag(CLUSTER_TAG, "owned")
     }
 
     fn calls(&self, action: Action) -> usize {
@@ -63,12 +72,11 @@ impl Rig {
     /// Returns the private DNS names of the nodes' instances. Asking for them counts for nothing.
     async fn names(&self) -> Vec<String> {
         let client = self.world.aws.client();
-        let ids = self.world.nodes.clone();
-        let rows =
-            client.read(&self.op, DescribeInstances { ids, ..DescribeInstances::default() }).await.unwrap().items;
+        let all = client.read_all(&self.op, DescribeInstances::default(), |all, token| all.token = Some(token));
+        let rows = all.await.unwrap();
         self.world.aws.reset_calls();
-        let name = |id: &InstanceId| rows.iter().find(|row| row.id == *id).unwrap().private_dns_name.to_string();
-        self.world.nodes.iter().map(name).collect()
+        let names: HashMap<_, _> = rows.into_iter().map(|row| (row.id, row.private_dns_name.to_string())).collect();
+        self.world.nodes.iter().map(|id| names[id].clone()).collect()
     }
 
     async fn ask(&self, queries: &[NodeQuery]) -> Vec<Result<Presence, CloudError>> {

@@ -1,6 +1,6 @@
 //! The snapshot: who is answered from it, and what AWS is asked.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::*;
 use crate::{api::Call, instances::Instance};
@@ -157,10 +157,10 @@ async fn an_absence_is_believed_for_ten_seconds_at_most() {
 #[tokio::test(start_paused = true)]
 async fn a_listing_is_filtered_paged_and_shared() {
     let rig = Rig::new(25);
-    rig.world.aws.tune(|knobs| knobs.page_size = 10);
+    rig.world.aws.tune(|knobs| (knobs.page_size, knobs.latency) = (10, Duration::from_millis(100)));
     let foreign = rig.world.aws.instance(&rig.world.private[0]).tag("kubernetes.io/cluster/other", "owned").launch();
     let (a, b) = tokio::join!(rig.store.prime(&rig.op), rig.store.prime(&rig.op));
-    (a.unwrap(), b.unwrap());
+    a.and(b).unwrap();
     let pages = rig.asked();
     assert_eq!(pages.len(), 3);
     for page in &pages {

@@ -27,8 +27,6 @@ use crate::{
 
 /// Most rules in one request; what one group may hold is of that order.
 const MOST_RULES: usize = 200;
-/// How long rules are believed when some are to be revoked.
-const FRESH: Duration = Duration::from_secs(60);
 /// Most values of a filter.
 const MOST_VALUES: usize = 200;
 
@@ -53,8 +51,6 @@ struct State {
     clock: u64,
     /// When each group was changed last.
     changed: HashMap<SecurityGroupId, u64>,
-    /// When each was read, or changed by us, since the list.
-    fresh: HashMap<SecurityGroupId, Instant>,
     /// Groups whose rules are in doubt: a change failed, or nobody waited for its answer.
     doubtful: BTreeSet<SecurityGroupId>,
 }
@@ -69,7 +65,6 @@ impl State {
     fn put(&mut self, group: SecurityGroup) {
         let now = self.tick();
         self.changed.insert(group.id.clone(), now);
-        self.fresh.insert(group.id.clone(), Instant::now());
         self.doubtful.remove(&group.id);
         Arc::make_mut(&mut self.groups).insert(group.id.clone(), Arc::new(group));
     }
@@ -77,7 +72,6 @@ impl State {
     fn remove(&mut self, id: &SecurityGroupId) {
         let now = self.tick();
         self.changed.insert(id.clone(), now);
-        self.fresh.remove(id);
         self.doubtful.remove(id);
         Arc::make_mut(&mut self.groups).remove(id);
     }
@@ -194,12 +188,6 @@ impl Book {
         let _changing = lock.lock().await;
         let mut group = self.current(op, id).await?;
         let mut todo = change(&group);
-        if !todo.revoke.is_empty() && !self.is_fresh(id) {
-            // AWS may answer that all is well and revoke nothing at all when one of the rules is gone.
-            self.read(op, &[id.clone()]).await?;
-            group = self.current(op, id).await?;
-            todo = change(&group);
-        }
         if !self.grant(op, &mut group, &todo.grant, why).await? {
             // Some rule was there. AWS does not say which one, and what it tells about a group may lag behind.
             self.read(op, &[id.clone()]).await?;
@@ -326,12 +314,6 @@ impl Book {
         known().ok_or_else(|| CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")))
     }
 
-    fn is_fresh(&self, id: &SecurityGroupId) -> bool {
-        let state = self.state.lock();
-        let at = state.fresh.get(id).copied().max(state.listed);
-        at.is_some_and(|at| at.elapsed() < FRESH)
-    }
-
     fn believed(&self, asked: Instant, max_age: Duration) -> Option<Arc<Groups>> {
         let state = self.state.lock();
         let listed = state.listed?;
@@ -346,7 +328,7 @@ impl Book {
         let found = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
         let mut groups: Groups = found.into_iter().map(|group| (group.id.clone(), Arc::new(group))).collect();
         let mut state = self.state.lock();
-        let State { groups: known, changed, doubtful, fresh, .. } = &mut *state;
+        let State { groups: known, changed, doubtful, .. } = &mut *state;
         // What was changed since is known better.
         for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {
             match known.get(id) {
@@ -356,7 +338,6 @@ impl Book {
         }
         doubtful.retain(|id| changed.get(id).is_some_and(|at| *at > begun));
         changed.retain(|_, at| *at > begun);
-        fresh.retain(|id, _| changed.contains_key(id));
         *known = Arc::new(groups);
         state.listed = Some(at);
         Ok(())

@@ -57,7 +57,8 @@ impl SecurityGroups {
         }
         let rules = rules::nodes(e, admission);
         let instances = self.store.look_up(op, e.instances, self.trust()).await?;
-        let instances: Vec<_> = instances.into_values().flatten().collect();
+        let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
+        let instances: Vec<_> = instances.collect();
         let named = instances.iter().flat_map(|instance| &instance.security_groups);
         let groups = self.book.with(op, groups, named).await?;
         let mut chosen = BTreeSet::new();
@@ -89,16 +90,30 @@ impl SecurityGroups {
     ) -> Result<(), CloudError> {
         for (id, group) in groups {
             let wanted = wanted(id);
-            if self.withdrawn(lb_name, group, wanted).revoke.is_empty() {
+            let revoked = self.withdrawn(lb_name, group, wanted).revoke;
+            if revoked.is_empty() {
                 continue;
             }
             let why = format!("load balancer {lb_name} does not need it");
             self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted)).await?;
-            // What another load balancer needs as well was there under this one's name.
-            let needed = self.needed(id, lb_name);
-            self.book.amend(op, id, "another load balancer needs it", |group| grants(group, &needed)).await?;
+            self.restore(op, id, lb_name, &revoked).await;
         }
         Ok(())
+    }
+
+    /// Grants again what another load balancer needs as well and had under the name of the one that lost it. That the
+    /// other lacks it until its next check is no reason to keep the one.
+    async fn restore(&self, op: &Op, id: &SecurityGroupId, lb_name: &str, revoked: &[Rule]) {
+        let mut needed = self.needed(id, lb_name);
+        needed.retain(|rule| plan::holds(revoked, rule));
+        if needed.is_empty() {
+            return;
+        }
+        let change = |group: &_| grants(group, &needed);
+        if let Err(error) = self.book.amend(op, id, "another load balancer needs it", change).await {
+            let error = error.chain();
+            tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
+        }
     }
 
     /// Works out what to take off a group.

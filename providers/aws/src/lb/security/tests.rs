@@ -1,1 +1,180 @@
+mod front;
+mod nodes;
+mod removal;
 
+use std::sync::Arc;
+
+use ccm_core::{
+    provider::{Op, Progress},
+    runtime::gate::WriteGate,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{super::fixtures, *};
+use crate::{
+    api::{
+        LoadBalancerArn, SubnetId,
+        ec2::{AuthorizeSecurityGroupIngress, DescribeSecurityGroups, RevokeSecurityGroupIngress, RuleSource},
+        elb::{CreateLoadBalancer, DeleteLoadBalancer, SubnetMapping},
+    },
+    cluster::Cluster,
+    config::Settings,
+    fake::World,
+    lb::model::{Groups as Choice, WantedListener},
+};
+
+/// A cluster in the in-memory AWS, with the part under test.
+pub(super) struct Case {
+    pub(super) world: World,
+    pub(super) part: SecurityGroups,
+    pub(super) op: Op,
+    subnets: Vec<Subnet>,
+}
+
+pub(super) fn op() -> Op {
+    Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
+}
+
+pub(super) fn part(world: &World, settings: Settings) -> SecurityGroups {
+    let scope = Scope {
+        client: world.aws.client(),
+        cluster: Cluster::new(crate::fake::CLUSTER, false),
+        region: "us-west-2".into(),
+        vpc: world.vpc.clone(),
+        settings: Arc::new(settings),
+    };
+    SecurityGroups::new(scope.clone(), InstanceStore::new(scope))
+}
+
+impl Case {
+    pub(super) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub(super) fn with(settings: Settings) -> Self {
+        let world = World::small(3);
+        let subnet = |id: &SubnetId, cidr: &str| fixtures::with_v4(fixtures::subnet(id, "us-west-2a", &[]), cidr);
+        let subnets = vec![subnet(&world.public[0], "10.0.0.0/20"), subnet(&world.public[1], "10.0.16.0/20")];
+        Self { part: part(&world, settings), world, op: op(), subnets }
+    }
+
+    /// The same world after a restart.
+    pub(super) fn restart(&mut self, settings: Settings) {
+        self.part = part(&self.world, settings);
+    }
+
+    pub(super) fn exposure<'a>(&'a self, wanted: &'a Wanted, lb_groups: &'a [SecurityGroupId]) -> Exposure<'a> {
+        let instances = &self.world.nodes;
+        Exposure { wanted, lb_name: &wanted.name, lb_groups, subnets: &self.subnets, instances }
+    }
+
+    /// Everything that a reconcile does.
+    pub(super) async fn ensure(
+        &self,
+        wanted: &Wanted,
+        existing: Option<&[SecurityGroupId]>,
+    ) -> Result<Vec<SecurityGroupId>, CloudError> {
+        let groups = self.part.front(&self.op, wanted, existing).await?;
+        let e = self.exposure(wanted, &groups);
+        self.part.open(&self.op, &e).await?;
+        self.part.close(&self.op, &e).await?;
+        Ok(groups)
+    }
+
+    pub(super) async fn plan(&self, wanted: &Wanted, lb_groups: &[SecurityGroupId]) -> Vec<String> {
+        let planned = self.part.plan(&self.op, &self.exposure(wanted, lb_groups)).await.unwrap();
+        planned.iter().map(|change| format!("{} {}: {}", change.operation, change.object, change.reason)).collect()
+    }
+
+    /// Rules of a group as `protocol ports source description`, without the common start of descriptions.
+    pub(super) async fn rules(&self, id: &SecurityGroupId) -> Vec<String> {
+        let show = |rule: &Rule| {
+            let (from, to) = rule.ports.unwrap_or((-1, -1));
+            let source = match &rule.source {
+                RuleSource::Cidr(network) => network.to_string(),
+                RuleSource::Group(id, _) => id.to_string(),
+                RuleSource::PrefixList(id) => id.to_string(),
+            };
+            let description = rule.description.trim_start_matches("kubernetes.io/rule/nlb/");
+            format!("{} {from}-{to} {source} {description}", rule.protocol).trim_end().to_owned()
+        };
+        self.group(id).await.unwrap().ingress.iter().map(show).collect()
+    }
+
+    pub(super) async fn group(&self, id: &SecurityGroupId) -> Option<crate::api::ec2::SecurityGroup> {
+        let request = DescribeSecurityGroups::default();
+        let all = self.world.aws.client().read(&op(), request).await.unwrap();
+        all.items.into_iter().find(|group| group.id == *id)
+    }
+
+    /// Adds rules as somebody else would.
+    pub(super) async fn authorize(&self, id: &SecurityGroupId, rules: &[Rule]) {
+        let request = AuthorizeSecurityGroupIngress { id: id.clone(), rules: rules.to_vec() };
+        self.world.aws.client().write(&op(), request, "").await.unwrap();
+    }
+
+    /// Takes rules away as somebody else would.
+    pub(super) async fn revoke(&self, id: &SecurityGroupId, rules: &[Rule]) {
+        let request = RevokeSecurityGroupIngress { id: id.clone(), rules: rules.to_vec() };
+        self.world.aws.client().write(&op(), request, "").await.unwrap();
+    }
+
+    pub(super) async fn create_balancer(&self, name: &str, groups: &[SecurityGroupId]) -> LoadBalancerArn {
+        let mapping =
+            SubnetMapping { subnet: self.world.public[0].clone(), allocation: None, private_ipv4: None, ipv6: None };
+        let request = CreateLoadBalancer {
+            name: name.into(),
+            scheme: crate::api::elb::Scheme::InternetFacing,
+            ip_address_type: crate::api::elb::IpAddressType::Ipv4,
+            subnets: vec![mapping],
+            security_groups: groups.to_vec(),
+            ipv6_source_nat: None,
+            tags: BTreeMap::new(),
+        };
+        self.world.aws.client().write(&op(), request, "").await.unwrap().arn
+    }
+
+    pub(super) async fn delete_balancer(&self, arn: LoadBalancerArn) {
+        self.world.aws.client().write(&op(), DeleteLoadBalancer { arn }, "").await.unwrap();
+    }
+
+    /// How many requests were sent since the last time this was asked.
+    pub(super) fn requests(&self) -> usize {
+        let count = self.world.aws.requests();
+        self.world.aws.reset_calls();
+        count
+    }
+}
+
+/// What the `n`th Service wants.
+pub(super) fn nth(n: u16) -> Wanted {
+    let mut wanted = fixtures::wanted();
+    wanted.owner.name = format!("web-{n}").into();
+    wanted.owner.uid = format!("uid-{n}").into();
+    wanted.name = format!("a{n}").into();
+    wanted.listeners = vec![listener(30000 + n)];
+    wanted
+}
+
+pub(super) fn listener(node_port: u16) -> WantedListener {
+    fixtures::listener(80, node_port, crate::api::elb::ElbProtocol::Tcp)
+}
+
+pub(super) fn managed(wanted: Wanted) -> Wanted {
+    with_groups(wanted, Choice::Managed)
+}
+
+pub(super) fn with_groups(mut wanted: Wanted, groups: Choice) -> Wanted {
+    wanted.security.manage_backend_rules = !matches!(groups, Choice::Given(_));
+    wanted.security.groups = groups;
+    wanted
+}
+
+pub(super) fn from(wanted: Wanted, networks: &[&str]) -> Wanted {
+    Wanted { sources: networks.iter().map(|network| network.parse().unwrap()).collect(), ..wanted }
+}
+
+pub(super) fn rule(port: i32, network: &str, description: &str) -> Rule {
+    let source = RuleSource::Cidr(network.parse().unwrap());
+    Rule { protocol: "tcp".into(), ports: Some((port, port)), source, description: description.into() }
+}
