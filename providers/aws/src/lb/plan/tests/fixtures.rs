@@ -1,19 +1,16 @@
 //! Wanted balancers by one line each, and plans carried out on a picture.
 
-use std::collections::BTreeMap;
-
 use ccm_core::k8s::{IpFamily, Protocol};
 
 use super::super::*;
 use crate::{
     api::elb::{
-        CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Listener, LoadBalancer,
+        CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, Listener, LoadBalancer,
         LoadBalancerState, LoadBalancerZone, Scheme, Target, TargetGroup, TargetType,
     },
     lb::{
         effect::Picture,
-        model::{Groups, ListenerKey, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
-        seen::SeenGroup,
+        model::{Groups, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
     },
 };
 

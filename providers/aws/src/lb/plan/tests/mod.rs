@@ -1,21 +1,18 @@
 //! Whole plans in tables, and what holds for all of them.
 
+mod fixtures;
+
 use std::collections::BTreeMap;
 
-use ccm_core::k8s::{IpFamily, Protocol};
-
-mod fixtures;
+use ccm_core::k8s::IpFamily;
 
 use self::fixtures::{attributes, carry_out, listener, mapping, reach, resolved, wanted};
 use super::*;
 use crate::{
-    api::elb::{
-        CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Listener, LoadBalancer,
-        LoadBalancerState, LoadBalancerZone, Scheme, Target, TargetGroup, TargetType,
-    },
+    api::elb::{ElbProtocol, HealthProtocol, Scheme, Target},
     lb::{
         effect::Picture,
-        model::{Groups, ListenerKey, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
+        model::{ListenerKey, WantedListener},
         seen::SeenGroup,
     },
 };
