@@ -252,7 +252,8 @@ impl Applier<'_> {
         let made = self.scope.client.write(self.op, request, why).await;
         if made.as_ref().is_err_and(|error| error.is("DuplicateListener")) {
             let listeners = self.observer.listeners(self.op, &balancer).await?;
-            if !listeners.iter().any(|seen| seen.listener.port == settings.key.0.get()) {
+            let port = settings.key.0.get();
+            if !listeners.iter().any(|seen| seen.listener.port == port) {
                 return Err(Halt::Later(SETTLES, format!("listener {} does not show", settings.key.0).into()));
             }
             if let Some(seen) = &mut self.picture.observed.balancer {

@@ -185,7 +185,7 @@ pub struct WantedTargetGroup {
     pub service_port: (Arc<str>, Protocol),
 }
 
-/// Where a listener is on its load balancer. TCP and TLS share a port's number space, UDP has its own, TCP_UDP is in both.
+/// Where a listener is on its load balancer. A port has one listener, whatever its protocol.
 pub type ListenerKey = (NonZeroU16, ElbProtocol);
 
 /// Targets of each wanted target group, by the port and protocol of its listener.

@@ -36,8 +36,7 @@ pub(super) struct Facts {
 
 impl Surroundings {
     pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>) -> Self {
-        let security = SecurityGroups::new(scope.clone(), store.clone());
-        Self { vpc: VpcCache::new(scope.clone()), security, store }
+        Self { vpc: VpcCache::new(scope.clone()), security: SecurityGroups::new(scope.clone(), store.clone()), store }
     }
 
     /// Returns what is known of subnets; one that is not known of a moment ago is asked for.

@@ -138,14 +138,8 @@ fn settings(pair: &Pair<'_>, tags: Tags) -> ListenerSettings {
     }
 }
 
-/// Tells whether two listeners cannot be there together: TCP and TLS share the numbers of ports, UDP has its own, and
-/// TCP_UDP takes both.
+/// Tells whether two listeners cannot be there together: a port has one listener, whatever its protocol; both TCP and UDP
+/// are what TCP_UDP is for.
 fn collide(one: ListenerKey, other: ListenerKey) -> bool {
-    let takes = |protocol| match protocol {
-        ElbProtocol::Tcp | ElbProtocol::Tls => (true, false),
-        ElbProtocol::Udp => (false, true),
-        ElbProtocol::TcpUdp => (true, true),
-    };
-    let (a, b) = (takes(one.1), takes(other.1));
-    one.0 == other.0 && ((a.0 && b.0) || (a.1 && b.1))
+    one.0 == other.0
 }

@@ -251,6 +251,7 @@ async fn what_was_just_made_may_not_show_yet() {
             (knobs.describe_lag, knobs.change_lag) = (Duration::from_secs(lag), Duration::from_secs(lag));
         });
         rig.settle(&web).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
         rig.aws.tune(|knobs| (knobs.describe_lag, knobs.change_lag) = (Duration::ZERO, Duration::ZERO));
         let rig = rig.restart();
         assert_eq!(rig.plan(&published(&web, &rig.settle(&web).await)).await.unwrap(), []);

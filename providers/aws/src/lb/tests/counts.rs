@@ -62,8 +62,8 @@ async fn a_restart_costs_two_requests_for_each_service_and_a_few_shared_ones() {
     let mut services = Vec::new();
     for n in 0..300 {
         let web = service(&format!("web{n}"), &[80]);
-        let status = rig.settle(&web).await;
-        services.push(published(&web, &status));
+        let made = rig.ensure(&fresh(&web), Depth::Verify).await;
+        services.push(published(&web, &made.status.unwrap()));
     }
     let mut rig = rig.restart();
     rig.aws.reset_calls();

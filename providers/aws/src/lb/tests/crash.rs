@@ -17,7 +17,19 @@ fn cases() -> Vec<Case> {
         let web = with(two(), "attributes", "load_balancing.cross_zone.enabled=true");
         with(web, "target-group-attributes", "proxy_protocol_v2.enabled=true")
     };
+    let udp = |port: usize, mut service: ServiceView| {
+        service.ports[port].protocol = ccm_core::k8s::Protocol::Udp;
+        service
+    };
+    let node_port = |number: u16, mut service: ServiceView| {
+        service.ports[0].node_port = number.try_into().ok();
+        service
+    };
+    let without_rules = || Settings { disable_security_group_ingress: true, ..Settings::default() };
     vec![
+        ("protocols", Settings::default(), vec![two(), udp(1, two()), udp(0, udp(1, two()))]),
+        ("node ports", without_rules(), vec![two(), node_port(31111, two())]),
+        ("ranges", managed(), vec![two(), ServiceView { source_ranges: ["10.1.0.0/16".into()].into(), ..two() }]),
         ("two ports", Settings::default(), vec![two(), service("web", &[443, 8443])]),
         ("managed groups", managed(), vec![two(), service("web", &[80])]),
         (
@@ -151,6 +163,32 @@ async fn a_lost_answer_leads_to_the_same_end() {
                 rig.remove(&states[states.len() - 1]).await;
                 let there = rig.aws.everything();
                 assert!(there == ends[0], "{case}: lost {crash:?} change {n}:\n{}", ends[0].diff(&there));
+            }
+        }
+    }
+}
+
+/// Nodes change while the process dies.
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_nodes_change_leads_to_the_same_end() {
+    let web = service("web", &[80, 443]);
+    for crash in [Crash::Before, Crash::After] {
+        for n in 1..=5 {
+            let mut rig = Rig::new(3);
+            let status = rig.settle(&web).await;
+            let web = published(&web, &status);
+            rig.add_node();
+            rig.nodes.remove(0);
+            rig.aws.crash_at_write(n, crash);
+            let updated = rig.update(&web).await;
+            assert_eq!(rig.aws.is_dead(), n <= 4, "{updated:?}");
+            let rig = rig.restart();
+            if !rig.plan(&web).await.unwrap().is_empty() {
+                rig.settle(&web).await;
+            }
+            assert_eq!(rig.plan(&web).await.unwrap(), []);
+            for group in rig.aws.target_groups() {
+                assert_eq!(rig.aws.targets(&group.arn).len(), 3, "crash {crash:?} change {n}");
             }
         }
     }

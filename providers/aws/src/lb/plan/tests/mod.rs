@@ -1,216 +1,21 @@
 //! Whole plans in tables, and what holds for all of them.
 
+mod fixtures;
+
 use std::collections::BTreeMap;
 
-use ccm_core::k8s::{IpFamily, Protocol};
+use ccm_core::k8s::IpFamily;
 
+use self::fixtures::{attributes, carry_out, listener, mapping, reach, resolved, wanted};
 use super::*;
 use crate::{
-    api::elb::{
-        CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Listener, LoadBalancer,
-        LoadBalancerState, LoadBalancerZone, Scheme, Target, TargetGroup, TargetType,
-    },
+    api::elb::{ElbProtocol, HealthProtocol, Scheme, Target},
     lb::{
         effect::Picture,
-        model::{Groups, ListenerKey, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
+        model::{ListenerKey, WantedListener},
         seen::SeenGroup,
     },
 };
-
-fn check() -> HealthCheck {
-    HealthCheck {
-        protocol: HealthProtocol::Tcp,
-        port: HealthPort::Traffic,
-        path: None,
-        interval: 30,
-        timeout: 10,
-        healthy: 3,
-        unhealthy: 3,
-        matcher: None,
-    }
-}
-
-fn listener(port: u16, protocol: ElbProtocol, node_port: u16) -> WantedListener {
-    let backend = if protocol == ElbProtocol::Tls { ElbProtocol::Tcp } else { protocol };
-    WantedListener {
-        port: port.try_into().unwrap(),
-        protocol,
-        tls: (protocol == ElbProtocol::Tls).then(|| Tls {
-            certificates: vec!["cert-1".into()],
-            policy: None,
-            alpn: None,
-        }),
-        attributes: Attributes::new(),
-        target_group: WantedTargetGroup {
-            name: format!("k8s-default-web-{port}-{node_port}-{backend}").into(),
-            protocol: backend,
-            port: node_port.try_into().unwrap(),
-            target_type: TargetType::Instance,
-            family: IpFamily::V4,
-            health_check: check(),
-            attributes: Attributes::new(),
-            preserves_client_ip: true,
-            service_port: ("http".into(), Protocol::Tcp),
-        },
-    }
-}
-
-fn wanted(listeners: Vec<WantedListener>) -> Wanted {
-    Wanted {
-        owner: OwnerName { namespace: "default".into(), name: "web".into(), uid: "u-1".into() },
-        name: "au1".into(),
-        custom_name: false,
-        scheme: Scheme::InternetFacing,
-        ip_address_type: IpAddressType::Ipv4,
-        subnets: SubnetChoice::Discover,
-        allocations: Vec::new(),
-        private_ipv4: Vec::new(),
-        ipv6: Vec::new(),
-        ipv6_source_nat: None,
-        security: Security {
-            groups: Groups::Keep,
-            private_link_rules: None,
-            prefix_lists: Vec::new(),
-            manage_backend_rules: true,
-        },
-        listeners,
-        attributes: attributes(&[("load_balancing.cross_zone.enabled", "false")]),
-        deletion_protection: false,
-        extra_tags: Tags::new(),
-        sources: vec!["0.0.0.0/0".parse().unwrap()],
-        node_labels: Vec::new(),
-        target_type: TargetType::Instance,
-        publish_addresses: false,
-    }
-}
-
-fn attributes(pairs: &[(&str, &str)]) -> Attributes {
-    pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
-}
-
-fn mapping(subnet: &str) -> SubnetMapping {
-    SubnetMapping { subnet: subnet.into(), allocation: None, private_ipv4: None, ipv6: None }
-}
-
-fn resolved(wanted: &Wanted, instances: &[&str]) -> Resolved {
-    let target = |id: &str, port: u16| Target { id: id.into(), port, zone: None };
-    let targets = wanted.listeners.iter().map(|listener| {
-        let port = listener.target_group.port.get();
-        ((listener.port, listener.protocol), instances.iter().map(|id| target(id, port)).collect())
-    });
-    let tags = [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
-    Resolved {
-        vpc: "vpc-1".into(),
-        tags: attributes(&tags).into_iter().chain(wanted.extra_tags.clone()).collect(),
-        subnets: Some(vec![mapping("subnet-a"), mapping("subnet-b")]),
-        groups: Vec::new(),
-        targets: targets.collect(),
-        exposure: Digest::of(wanted),
-    }
-}
-
-/// Carries out a step on a picture, giving new objects ARNs that tell what they are.
-fn carry_out(picture: &mut Picture, step: &Step, exposure: Digest) {
-    match &step.action {
-        Action::CreateLoadBalancer(create) => picture.made_balancer(balancer(create), &create.tags),
-        Action::CreateTargetGroup(key, create) => {
-            assert!(
-                picture.observed.groups.iter().all(|seen| seen.group.name != create.name),
-                "{} is taken",
-                create.name
-            );
-            picture.made_group(*key, group(create), &create.tags);
-        }
-        Action::CreateListener(settings) => {
-            let seen = picture.observed.balancer.as_ref().unwrap();
-            let place = |listener: &crate::lb::seen::SeenListener| (listener.listener.port, listener.listener.protocol);
-            assert!(seen.listeners.iter().all(|l| place(l) != (settings.key.0.get(), Some(settings.key.1))));
-            let listener = Listener {
-                arn: format!("listener/{}/{}", settings.key.1, settings.key.0).into(),
-                port: settings.key.0.get(),
-                protocol: Some(settings.key.1),
-                certificate: settings.certificate.clone(),
-                ssl_policy: settings.ssl_policy.clone(),
-                alpn_policy: settings.alpn_policy.clone(),
-                target_group: Some(picture.group(&settings.group).expect("its group is there")),
-            };
-            picture.made_listener(listener, &settings.tags);
-        }
-        Action::RegisterTargets(of, targets) => {
-            assert!(targets.len() <= 200);
-            let arn = picture.group(of).unwrap();
-            picture.note_targets(&arn, targets, &[]);
-        }
-        Action::DeregisterTargets(arn, targets) => picture.note_targets(arn, &[], targets),
-        Action::DeleteTargetGroup(arn) => {
-            let listeners = picture.observed.balancer.iter().flat_map(|b| &b.listeners);
-            assert!(listeners.clone().all(|l| l.listener.target_group.as_ref() != Some(arn)), "{arn} is in use");
-            picture.note(&step.action);
-        }
-        Action::CloseSecurityGroups => picture.observed.exposure = Some(exposure),
-        action => picture.note(action),
-    }
-}
-
-fn balancer(create: &CreateLoadBalancer) -> LoadBalancer {
-    let zone = |m: &SubnetMapping| LoadBalancerZone { subnet: Some(m.subnet.clone()), ..LoadBalancerZone::default() };
-    LoadBalancer {
-        arn: format!("lb/{}", create.name).into(),
-        name: create.name.clone(),
-        dns_name: "x.elb.us-west-2.amazonaws.com".into(),
-        kind: "network".into(),
-        scheme: Some(create.scheme),
-        state: Some(LoadBalancerState::Active),
-        state_reason: "".into(),
-        vpc: Some("vpc-1".into()),
-        ip_address_type: Some(create.ip_address_type),
-        zones: create.subnets.iter().map(zone).collect(),
-        security_groups: create.security_groups.clone(),
-        private_link_rules: None,
-        ipv6_source_nat: create.ipv6_source_nat,
-        created: None,
-    }
-}
-
-fn group(create: &CreateTargetGroup) -> TargetGroup {
-    TargetGroup {
-        arn: format!("tg/{}", create.name).into(),
-        name: create.name.clone(),
-        protocol: Some(create.protocol),
-        port: create.port.get(),
-        vpc: Some(create.vpc.clone()),
-        target_type: Some(create.target_type),
-        ip_address_type: Some(create.ip_address_type.unwrap_or(IpAddressType::Ipv4)),
-        health_check: Some(create.health_check.clone()),
-        load_balancers: Vec::new(),
-    }
-}
-
-/// Carries out a whole plan, and plans again at every point where it may break off.
-fn reach(wanted: &Wanted, resolved: &Resolved, from: &Observed) -> Observed {
-    let steps = plan(wanted, resolved, from).unwrap();
-    let run = |steps: &[Step], from: Observed| {
-        let mut picture = Picture::new(from);
-        for step in steps {
-            carry_out(&mut picture, step, resolved.exposure);
-        }
-        picture.observed
-    };
-    let end = run(&steps, from.clone());
-    assert_eq!(plan(wanted, resolved, &end).unwrap(), [], "nothing is to be done on the result");
-    for broken_off in 0..steps.len() {
-        let there = run(&steps[..broken_off], from.clone());
-        let rest = plan(wanted, resolved, &there).unwrap();
-        let mut again = run(&rest, there);
-        let mut end = end.clone();
-        for observed in [&mut again, &mut end] {
-            observed.groups.sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
-            observed.balancer.as_mut().unwrap().listeners.sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
-        }
-        assert_eq!(again, end, "broken off after {broken_off} of {steps:#?}");
-    }
-    end
-}
 
 fn names(steps: &[Step]) -> Vec<String> {
     let name = |step: &Step| match step.action.request() {
@@ -354,12 +159,12 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             &["DeleteListener", "DeleteTargetGroup"],
         ),
         (
-            "UDP on the port of TCP",
+            "TCP becomes UDP",
             |w, r| {
-                w.listeners.push(listener(80, ElbProtocol::Udp, 30090));
+                w.listeners[0] = listener(80, ElbProtocol::Udp, 30090);
                 *r = resolved(w, &["i-1", "i-2"]);
             },
-            &["CreateTargetGroup", "RegisterTargets", "CreateListener"],
+            &["CreateTargetGroup", "RegisterTargets", "DeleteListener", "CreateListener", "DeleteTargetGroup"],
         ),
         ("a node more", |w, r| *r = resolved(w, &["i-1", "i-2", "i-3"]), &["RegisterTargets", "RegisterTargets"]),
         (
