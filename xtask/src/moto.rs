@@ -57,8 +57,9 @@ fn environment(version: &str, variable: impl Fn(&str) -> Option<PathBuf>) -> Opt
 }
 
 fn python_is_there() -> bool {
-    let status = Command::new("python3").args(["-m", "venv", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
-    status.status().is_ok_and(|status| status.success())
+    let mut python = Command::new("python3");
+    let status = python.args(["-m", "venv", "--help"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 fn install(environment: &Path) -> anyhow::Result<()> {

@@ -11,6 +11,5 @@ async fn main() -> ExitCode {
 }
 
 async fn connect(settings: Settings) -> Result<Connection, BoxError> {
-    let sdk::Connection { transport, metadata, region } = sdk::connect(&settings).await?;
-    Ok(Connection { transport, metadata, region })
+    Ok(sdk::connect(&settings).await?)
 }
