@@ -351,7 +351,7 @@ impl Applier<'_> {
 }
 
 /// When to try refused targets again: an instance that is starting is refused until it runs.
-const REFUSED: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(300));
+pub(super) const REFUSED: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(300));
 
 /// A plan makes what its later steps need.
 fn missing() -> Halt {

@@ -97,18 +97,70 @@ async fn one_bad_instance_among_200_keeps_out_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_is_known_to_be_stopped_is_left_out_and_looked_at_again() {
+async fn an_instance_that_is_known_to_be_stopped_is_not_registered_and_looked_at_again() {
     let rig = Rig::new(3);
     rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
     rig.warm().await;
     let web = service("web", &[80]);
-    rig.settle(&web).await;
+    assert_eq!(pending(&rig.ensure(&web, Depth::Verify).await), Duration::from_secs(15));
+    assert_eq!(rig.reasons(), Vec::<&str>::new());
     let arn = rig.aws.target_groups()[0].arn.clone();
     assert_eq!(rig.aws.targets(&arn).len(), 2);
+    assert!(!rig.plan(&web).await.unwrap().is_empty(), "it is still to be done");
     rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
     tokio::time::advance(Duration::from_secs(31)).await;
-    rig.update(&web).await.result.unwrap();
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
     assert_eq!(rig.aws.targets(&arn).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_stopped_stays_with_its_rules_and_one_that_is_gone_goes() {
+    let settings = Settings { managed_security_groups: true, ..Settings::default() };
+    for state in [InstanceState::Stopping, InstanceState::Stopped] {
+        let mut rig = Rig::with(3, settings.clone());
+        let web = service("web", &[80]);
+        rig.settle(&web).await;
+        let arn = rig.aws.target_groups()[0].arn.clone();
+        rig.aws.set_state(&rig.world.nodes[1], state);
+        rig.store.look_up(&rig.op(), &rig.world.nodes, Duration::ZERO).await.unwrap();
+        rig.add_node();
+        rig.aws.reset_calls();
+        assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)), "{state:?}");
+        assert_eq!(rig.aws.targets(&arn).len(), 4, "{state:?}");
+        assert!(matches!(rig.ensure(&web, Depth::Verify).await.result, Ok(Progress::Done)), "{state:?}");
+        assert_eq!(rig.aws.targets(&arn).len(), 4, "{state:?}");
+        assert_eq!(rig.aws.writes(), 1, "only the new node is registered");
+    }
+    for state in [InstanceState::ShuttingDown, InstanceState::Terminated] {
+        let mut rig = Rig::with(3, settings.clone());
+        let web = service("web", &[80]);
+        rig.settle(&web).await;
+        let arn = rig.aws.target_groups()[0].arn.clone();
+        rig.aws.set_state(&rig.world.nodes[1], state);
+        rig.store.look_up(&rig.op(), &rig.world.nodes, Duration::ZERO).await.unwrap();
+        rig.add_node();
+        assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)), "{state:?}");
+        let targets = rig.aws.targets(&arn);
+        assert_eq!(targets.len(), 3, "{state:?}: {targets:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_word_that_an_instance_is_stopped_is_not_believed_without_a_new_one() {
+    let mut rig = Rig::new(2);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    rig.warm().await;
+    let web = service("web", &[80]);
+    pending(&rig.ensure(&web, Depth::Verify).await);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    rig.aws.fail_always(Action::DescribeInstances, "InternalError");
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
+    let arn = rig.aws.target_groups()[0].arn.clone();
+    assert_eq!(rig.aws.targets(&arn).len(), 2, "AWS takes it, so it runs");
+    rig.nodes.pop();
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
+    assert_eq!(rig.aws.targets(&arn).len(), 1, "a node that left goes");
 }
 
 #[tokio::test(start_paused = true)]
