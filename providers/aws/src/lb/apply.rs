@@ -188,13 +188,14 @@ impl Applier<'_> {
                 let request = ModifyListenerAttributes { arn, attributes: attributes.clone() };
                 self.settled(client.write(op, request, why).await)?;
             }
-            Action::AddListenerCertificates(listener, certificates) => {
+            Action::AddListenerCertificate(listener, certificate) => {
                 let arn = self.picture.listener(listener).ok_or_else(missing)?;
-                let request = AddListenerCertificates { arn, certificates: certificates.clone() };
+                let request = AddListenerCertificates { arn, certificates: vec![certificate.clone()] };
                 self.settled(client.write(op, request, why).await)?;
             }
-            Action::RemoveListenerCertificates(arn, certificates) => {
-                let request = RemoveListenerCertificates { arn: arn.clone(), certificates: certificates.clone() };
+            Action::RemoveListenerCertificate(arn, certificate) => {
+                let certificates = vec![certificate.clone()];
+                let request = RemoveListenerCertificates { arn: arn.clone(), certificates };
                 client.write(op, request, why).await?;
             }
             Action::DeleteListener(arn) => {

@@ -132,12 +132,12 @@ impl Picture {
             Action::ModifyListenerAttributes(listener, set) => {
                 self.listener_mut(listener, |seen| set_attributes(&mut seen.attributes, set));
             }
-            Action::AddListenerCertificates(listener, add) => self.listener_mut(listener, |seen| {
-                seen.certificates.iter_mut().for_each(|have| have.extend(add.clone()));
+            Action::AddListenerCertificate(listener, add) => self.listener_mut(listener, |seen| {
+                seen.certificates.iter_mut().for_each(|have| _ = have.insert(add.clone()));
             }),
-            Action::RemoveListenerCertificates(arn, remove) => {
+            Action::RemoveListenerCertificate(arn, remove) => {
                 self.listener_mut(&ListenerRef::Existing(arn.clone()), |seen| {
-                    seen.certificates.iter_mut().for_each(|have| have.retain(|arn| !remove.contains(arn)));
+                    seen.certificates.iter_mut().for_each(|have| _ = have.remove(remove));
                 });
             }
             Action::DeleteListener(arn) => {

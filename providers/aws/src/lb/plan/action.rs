@@ -52,10 +52,10 @@ pub enum Action {
     ModifyListener(ListenerArn, ListenerSettings),
     /// Set attributes of a listener.
     ModifyListenerAttributes(ListenerRef, Attributes),
-    /// Add certificates for SNI.
-    AddListenerCertificates(ListenerRef, Vec<Box<str>>),
-    /// Remove certificates for SNI.
-    RemoveListenerCertificates(ListenerArn, Vec<Box<str>>),
+    /// Add a certificate for SNI.
+    AddListenerCertificate(ListenerRef, Box<str>),
+    /// Remove a certificate for SNI.
+    RemoveListenerCertificate(ListenerArn, Box<str>),
     /// Delete a listener.
     DeleteListener(ListenerArn),
     /// Delete a target group.
@@ -120,8 +120,8 @@ impl Action {
             Self::CreateListener(_) => Request::CreateListener,
             Self::ModifyListener(..) => Request::ModifyListener,
             Self::ModifyListenerAttributes(..) => Request::ModifyListenerAttributes,
-            Self::AddListenerCertificates(..) => Request::AddListenerCertificates,
-            Self::RemoveListenerCertificates(..) => Request::RemoveListenerCertificates,
+            Self::AddListenerCertificate(..) => Request::AddListenerCertificates,
+            Self::RemoveListenerCertificate(..) => Request::RemoveListenerCertificates,
             Self::DeleteListener(_) => Request::DeleteListener,
             Self::DeleteTargetGroup(_) => Request::DeleteTargetGroup,
             Self::OpenSecurityGroups | Self::CloseSecurityGroups | Self::ReleaseSecurityGroups(_) => return None,
@@ -146,10 +146,10 @@ impl Action {
             }
             Self::ModifyTargetGroupAttributes(of, _) | Self::RegisterTargets(of, _) => group(of),
             Self::CreateListener(settings) => place(&settings.key),
-            Self::ModifyListener(arn, _) | Self::RemoveListenerCertificates(arn, _) | Self::DeleteListener(arn) => {
+            Self::ModifyListener(arn, _) | Self::RemoveListenerCertificate(arn, _) | Self::DeleteListener(arn) => {
                 arn.to_string()
             }
-            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificates(of, _) => listener(of),
+            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificate(of, _) => listener(of),
             _ => balancer.to_owned(),
         }
     }

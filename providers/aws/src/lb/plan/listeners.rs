@@ -59,9 +59,10 @@ impl Planner<'_> {
         let key = pair.key();
         let why = format!("listener {}/{} is missing", key.1, key.0);
         self.add(Action::CreateListener(settings(pair, self.resolved.tags.clone())), why);
-        if let Some(certificates) = pair.want.tls.as_ref().map(|tls| &tls.certificates[1..]).filter(|c| !c.is_empty()) {
-            let add = Action::AddListenerCertificates(ListenerRef::New(key), certificates.to_vec());
-            self.add(add, "certificates for SNI are missing");
+        // One in each request: more are refused.
+        for certificate in pair.want.tls.iter().flat_map(|tls| &tls.certificates[1..]) {
+            let add = Action::AddListenerCertificate(ListenerRef::New(key), certificate.clone());
+            self.add(add, "a certificate for SNI is missing");
         }
         let attributes = besides_defaults(&pair.want.attributes, &defaults::listener());
         if !attributes.is_empty() {
@@ -79,16 +80,14 @@ impl Planner<'_> {
         }
         if let (Some(tls), Some(have)) = (&pair.want.tls, &seen.certificates) {
             let want: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
-            let missing: Vec<_> = want.difference(have).cloned().collect();
-            // The default certificate may be listed once more; that harms nobody.
-            let surplus: Vec<_> = have.difference(&want).filter(|arn| **arn != tls.certificates[0]).cloned().collect();
-            if !missing.is_empty() {
-                let add = Action::AddListenerCertificates(ListenerRef::Existing(arn.clone()), missing);
-                self.add(add, "certificates for SNI are missing");
+            for certificate in want.difference(have) {
+                let add = Action::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
+                self.add(add, "a certificate for SNI is missing");
             }
-            if !surplus.is_empty() {
-                let remove = Action::RemoveListenerCertificates(arn.clone(), surplus);
-                self.add(remove, "certificates for SNI are not wanted");
+            // The default certificate may be listed once more; that harms nobody.
+            for certificate in have.difference(&want).filter(|arn| **arn != tls.certificates[0]) {
+                let remove = Action::RemoveListenerCertificate(arn.clone(), certificate.clone());
+                self.add(remove, "a certificate for SNI is not wanted");
             }
         }
         if let Some(attributes) = &seen.attributes {

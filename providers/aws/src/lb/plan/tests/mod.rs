@@ -184,6 +184,14 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             &["AddListenerCertificates"],
         ),
         (
+            "certificates for SNI, of which AWS takes one in each request",
+            |w, _| {
+                let certificates = &mut w.listeners[1].tls.as_mut().unwrap().certificates;
+                certificates.extend(["cert-2".into(), "cert-3".into()]);
+            },
+            &["AddListenerCertificates", "AddListenerCertificates"],
+        ),
+        (
             "policies",
             |w, _| {
                 let tls = w.listeners[1].tls.as_mut().unwrap();
