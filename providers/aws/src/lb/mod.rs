@@ -139,7 +139,9 @@ impl LoadBalancers for NetworkLoadBalancers {
             Verdict::Elsewhere => Claim::Elsewhere,
             Verdict::Refused(mistakes) if reading.looks_classic => {
                 let mistakes: Vec<_> = mistakes.iter().map(|m| (m.field.clone(), m.message.clone())).collect();
-                Claim::Ours { backends: Backends::Nodes(Vec::new()), digest: Digest::of(&mistakes) }
+                let nodes = interpret::nodes_of(service);
+                let digest = Digest::of(&(mistakes, &nodes));
+                Claim::Ours { backends: Backends::Nodes(nodes), digest }
             }
             Verdict::Refused(mistakes) => Claim::Refused(mistakes),
         }

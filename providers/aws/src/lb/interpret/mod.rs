@@ -192,10 +192,17 @@ fn extra_tags(reads: &mut Reads<'_>) -> Tags {
 
 /// Reads which nodes are targets.
 fn node_labels(reads: &mut Reads<'_>) -> Vec<LabelRequirement> {
-    let labels = reads.annotations.get(&annotations::NODE_LABELS).unwrap_or_default();
-    if reads.target_type == TargetType::Ip {
-        return Vec::new();
-    }
+    let labels = chosen_nodes(&mut reads.annotations);
+    if reads.target_type == TargetType::Ip { Vec::new() } else { labels }
+}
+
+/// Returns which nodes a Service chooses, also one that cannot be served; all where it does not say so properly.
+pub fn nodes_of(service: &ServiceView) -> Vec<LabelRequirement> {
+    chosen_nodes(&mut Reader::new(service))
+}
+
+fn chosen_nodes(reader: &mut Reader<'_>) -> Vec<LabelRequirement> {
+    let labels = reader.get(&annotations::NODE_LABELS).unwrap_or_default();
     let one = |(key, value): (Box<str>, Box<str>)| match &*value {
         "" => LabelRequirement::Exists(key),
         _ => LabelRequirement::Equals(key, value),
