@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{
-        AwsError, Fault, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
+        AwsError, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
         elb::{
             AddElbTags, AddListenerCertificates, CreateListener, CreateTargetGroup, DeleteListener, DeleteTargetGroup,
             DeregisterTargets, ListenerSpec, ModifyListener, ModifyListenerAttributes, ModifyLoadBalancerAttributes,
@@ -23,6 +23,7 @@ use crate::{
             SetIpAddressType, SetSecurityGroups, SetSubnets, Target,
         },
     },
+    client,
     scope::Scope,
 };
 
@@ -42,6 +43,10 @@ pub(super) enum Halt {
 
 impl From<CloudError> for Halt {
     fn from(error: CloudError) -> Self {
+        // Nothing was sent.
+        if let Some(after) = client::turn_after(&error) {
+            return Self::Later(after, error.to_string().into());
+        }
         // AWS does not know what was there a moment ago. It is not known what there is; the next look tells.
         match error.kind() {
             ErrorKind::NotFound => Self::Failed(error.into_transient()),
@@ -52,10 +57,7 @@ impl From<CloudError> for Halt {
 
 impl From<AwsError> for Halt {
     fn from(error: AwsError) -> Self {
-        match &error.fault {
-            Fault::Budget(after) => Self::Later(*after, error.to_string().into()),
-            _ => CloudError::from(error).into(),
-        }
+        CloudError::from(error).into()
     }
 }
 

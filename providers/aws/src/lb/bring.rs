@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
+    client,
     cluster::SERVICE_TAG,
     instances::InstanceStore,
     provider_id,
@@ -97,7 +98,9 @@ impl Core {
         let observed = match self.look(op, order, depth, known).await {
             Ok(observed) => observed,
             Err(error) => {
-                known.doubt();
+                if client::turn_after(&error).is_none() {
+                    known.doubt();
+                }
                 return Err(error);
             }
         };
