@@ -262,7 +262,7 @@ impl Applier<'_> {
             if let Some(seen) = &mut self.picture.observed.balancer {
                 seen.listeners = listeners;
             }
-            self.observer.complete(self.op, &mut self.picture.observed).await?;
+            self.observer.complete(self.op, &self.wanted.owner, &mut self.picture.observed).await?;
             return Err(Halt::Replan);
         }
         self.picture.made_listener(made?, &settings.tags);

@@ -134,8 +134,12 @@ impl Core {
         let recent = known.read_at.is_some_and(|at| at > ago(TAKEN_UP));
         let taken_up = known.applied.is_none() && recent && op.pending_for() > Duration::ZERO;
         if let Some(mut observed) = known.observed.take().filter(|_| depth == Depth::Trust || taken_up) {
-            if !observed.is_full() {
-                self.observer.complete(op, &mut observed).await?;
+            if !observed.is_full()
+                && let Err(error) = self.observer.complete(op, &order.wanted.owner, &mut observed).await
+            {
+                // Unless it is in doubt now, the rest of it can be read later.
+                known.observed = Some(observed);
+                return Err(error);
             }
             return Ok(observed);
         }
@@ -273,8 +277,11 @@ impl Core {
             Some(observed) => observed,
             None => self.read(op, order, known, false).await?,
         };
-        if unread(&observed) {
-            self.observer.complete(op, &mut observed).await?;
+        if unread(&observed)
+            && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
+        {
+            known.observed = Some(observed).filter(|_| client::turn_after(&error).is_some());
+            return Err(error);
         }
         if observed.balancer.is_none() {
             let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));

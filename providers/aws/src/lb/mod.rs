@@ -10,6 +10,7 @@ mod bring;
 mod cached;
 pub mod classic;
 mod delete;
+mod denials;
 pub mod effect;
 #[cfg(test)]
 mod fixtures;

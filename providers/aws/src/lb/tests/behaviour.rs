@@ -439,6 +439,45 @@ async fn what_policy_does_not_let_us_read_is_told_and_left_alone() {
     assert_eq!(rig.aws.writes(), 0);
 }
 
+// TG5
+#[tokio::test(start_paused = true)]
+async fn what_policy_does_not_let_us_read_is_asked_once_an_hour_and_told_each_service_once() {
+    let rig = Rig::new(1);
+    let services = [service("web", &[80, 443]), service("web2", &[80])];
+    rig.aws.deny(Action::DescribeTargetGroupAttributes);
+    for _ in 0..3 {
+        for web in &services {
+            rig.settle(web).await;
+            let changed = with(web.clone(), "cross-zone-load-balancing-enabled", "true");
+            assert!(matches!(rig.ensure(&changed, Depth::Trust).await.result, Ok(Progress::Done)));
+        }
+    }
+    assert_eq!(rig.aws.calls(Action::DescribeTargetGroupAttributes), 1);
+    assert_eq!(rig.reasons(), ["AWSPermissionDenied"; 2]);
+    rig.aws.heal();
+    tokio::time::advance(Duration::from_secs(3601)).await;
+    rig.settle(&services[0]).await;
+    assert_eq!(rig.aws.calls(Action::DescribeTargetGroupAttributes), 3, "the policy may be another one now");
+    assert_eq!(rig.reasons().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_for_sni_are_added_and_removed() {
+    let rig = Rig::new(1);
+    let certificates: Vec<_> = (0..4).map(|_| rig.aws.certificate().to_string()).collect();
+    let web = |certificates: &[String]| with(service("web", &[443]), "ssl-cert", &certificates.join(","));
+    let have = async || {
+        let arn = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();
+        rig.aws.ask(crate::api::elb::DescribeListenerCertificates { arn }).await.unwrap().items.len()
+    };
+    rig.settle(&web(&certificates)).await;
+    assert_eq!(have().await, 4);
+    rig.settle(&web(&certificates[..2])).await;
+    assert_eq!(have().await, 2);
+    rig.settle(&web(&certificates)).await;
+    assert_eq!(have().await, 4);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_health_check_that_aws_does_not_change_costs_another_group() {
     let rig = Rig::new(1);
