@@ -8,7 +8,7 @@ use super::{
     effect::Picture,
     model::{ListenerKey, Wanted},
     observe::{Observer, foreign},
-    plan::{Action, GroupRef, ListenerSettings, Step},
+    plan::{Action, GroupRef, ListenerSettings, Step, SubnetChange},
     register::{Registered, register},
     security::Exposure,
     surroundings::Surroundings,
@@ -146,11 +146,12 @@ impl Applier<'_> {
                 let request = SetIpAddressType { arn: self.balancer()?, ip_address_type: *ip_address_type };
                 client.write(op, request, why).await?;
             }
-            Action::SetSubnets(subnets, nat) => {
-                let request = SetSubnets { arn: self.balancer()?, subnets: subnets.clone(), ipv6_source_nat: *nat };
+            Action::SetSubnets(change) => {
+                let SubnetChange { subnets, ipv6_source_nat, ip_address_type, removes } = change.clone();
+                let request = SetSubnets { arn: self.balancer()?, subnets, ipv6_source_nat, ip_address_type };
                 let set = client.write(op, request, why).await;
                 set.inspect_err(|error| self.note_failure(error))?;
-                if why.contains("not wanted") {
+                if removes {
                     op.event(EventKind::Warning, "LoadBalancerSubnetsRemoved", why);
                 }
             }

@@ -104,9 +104,11 @@ impl Picture {
     pub fn note(&mut self, action: &Action) {
         match action {
             Action::SetIpAddressType(family) => self.balancer_mut(|seen| seen.balancer.ip_address_type = Some(*family)),
-            Action::SetSubnets(subnets, nat) => self.balancer_mut(|seen| {
-                seen.balancer.zones = subnets.iter().map(|mapping| zone(mapping, &seen.balancer.zones)).collect();
-                seen.balancer.ipv6_source_nat = nat.or(seen.balancer.ipv6_source_nat);
+            Action::SetSubnets(change) => self.balancer_mut(|seen| {
+                seen.balancer.ip_address_type = change.ip_address_type.or(seen.balancer.ip_address_type);
+                seen.balancer.zones =
+                    change.subnets.iter().map(|mapping| zone(mapping, &seen.balancer.zones)).collect();
+                seen.balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.balancer.ipv6_source_nat);
             }),
             Action::SetSecurityGroups(groups, rules) => self.balancer_mut(|seen| {
                 seen.balancer.security_groups.clone_from(groups);

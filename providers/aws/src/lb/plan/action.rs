@@ -24,8 +24,8 @@ pub enum Action {
     CreateLoadBalancer(Box<CreateLoadBalancer>),
     /// Set its address families.
     SetIpAddressType(IpAddressType),
-    /// Set its subnets, and whether it has IPv6 prefixes there.
-    SetSubnets(Vec<SubnetMapping>, Option<bool>),
+    /// Set its subnets, and what goes with them.
+    SetSubnets(SubnetChange),
     /// Set its security groups, and whether their rules hold for PrivateLink.
     SetSecurityGroups(Vec<SecurityGroupId>, Option<bool>),
     /// Set its attributes.
@@ -64,6 +64,19 @@ pub enum Action {
     CloseSecurityGroups,
     /// Give up security groups that are not on the load balancer any more.
     ReleaseSecurityGroups(Vec<SecurityGroupId>),
+}
+
+/// How a load balancer stands in its subnets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubnetChange {
+    /// All subnets, with the addresses there.
+    pub subnets: Vec<SubnetMapping>,
+    /// Whether it has IPv6 prefixes there; `None` leaves that alone.
+    pub ipv6_source_nat: Option<bool>,
+    /// Address families, where these change together with the prefixes.
+    pub ip_address_type: Option<IpAddressType>,
+    /// Whether it has a subnet that is not among these.
+    pub removes: bool,
 }
 
 /// A target group.
