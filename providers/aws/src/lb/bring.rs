@@ -114,19 +114,9 @@ impl Core {
         let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
         known.changed = Some(Instant::now());
         if matches!(result, Ok(Progress::Done)) {
-            self.applied(known, wanted, backing);
+            applied(known, wanted, backing);
         }
         result
-    }
-
-    fn applied(&self, known: &mut Known, wanted: &Wanted, backing: Backing) {
-        let _ = self;
-        if let Some(observed) = &mut known.observed {
-            observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
-            observed.frozen.clear();
-        }
-        known.applied = Some((Arc::new(wanted.clone()), backing.targets));
-        (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
     }
 
     /// Finds out what there is, as far as it is not known.
@@ -150,17 +140,10 @@ impl Core {
     }
 
     async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
-        let (names, by_uid) = self.names(order);
+        let names = names(order);
         let observed = self.observer.read(op, &question(order, &names, known), all).await?;
-        let _ = by_uid;
         known.read_at = Some(Instant::now());
         Ok(observed)
-    }
-
-    fn names(&self, order: &Order<'_>) -> (Vec<Box<str>>, Box<str>) {
-        let _ = self;
-        let by_uid = names::load_balancer(&order.wanted.owner.uid);
-        (names_of(order.wanted, &by_uid), by_uid)
     }
 
     /// Works out what depends on the VPC and the cluster.
@@ -344,7 +327,7 @@ impl Core {
         let before = known.observed.take();
         let mut observed = match &before {
             None => {
-                let names = self.names(order).0;
+                let names = names(order);
                 let observed = self.observer.first_look(op, &question(order, &names, known)).await?;
                 known.read_at = Some(Instant::now());
                 observed
@@ -364,7 +347,7 @@ impl Core {
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);
             known.observed = Some(observed);
-            self.applied(known, wanted, backing);
+            applied(known, wanted, backing);
         } else {
             (known.observed, known.applied) = (Some(observed), None);
         }
@@ -446,6 +429,21 @@ fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Opti
     });
     let why = || format!("{} instances are stopped and no targets yet", spared.len());
     (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
+}
+
+/// Notes that everything is as wanted.
+fn applied(known: &mut Known, wanted: &Wanted, backing: Backing) {
+    if let Some(observed) = &mut known.observed {
+        observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
+        observed.frozen.clear();
+    }
+    known.applied = Some((Arc::new(wanted.clone()), backing.targets));
+    (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
+}
+
+/// Returns the names under which a balancer may be found.
+fn names(order: &Order<'_>) -> Vec<Box<str>> {
+    names_of(order.wanted, &names::load_balancer(&order.wanted.owner.uid))
 }
 
 fn question<'a>(order: &'a Order<'_>, names: &'a [Box<str>], known: &Known) -> Question<'a> {

@@ -129,7 +129,6 @@ fn wanted(reads: &mut Reads<'_>) -> Option<Wanted> {
     let (attributes, deletion_protection) = attributes::of_load_balancer(reads);
     let wanted = Wanted {
         name: placement.name(reads),
-        custom_name: placement.custom_name.is_some(),
         owner: reads.owner.clone(),
         scheme: placement.scheme,
         ip_address_type: placement.ip_address_type,
@@ -146,7 +145,6 @@ fn wanted(reads: &mut Reads<'_>) -> Option<Wanted> {
         sources,
         node_labels: node_labels(reads),
         target_type: reads.target_type,
-        publish_addresses: false,
     };
     remarks::unenforced_sources(reads, &wanted);
     remarks::wrapped_health_checks(reads, &wanted);

@@ -73,7 +73,7 @@ impl Planner<'_> {
 
     fn existing_listener(&mut self, pair: &Pair<'_>, seen: &SeenListener) {
         let arn = &seen.listener.arn;
-        let why = self.listener_differs(pair, seen);
+        let why = listener_differs(pair, seen);
         if !why.is_empty() {
             let modify = Action::ModifyListener(arn.clone(), settings(pair, Tags::new()));
             self.add(modify, format!("{} differ", why.join(", ")));
@@ -98,31 +98,30 @@ impl Planner<'_> {
             }
         }
     }
+}
 
-    fn listener_differs(&self, pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
-        let _ = self;
-        let mut why = Vec::new();
-        let group = match pair.group() {
-            super::GroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
-            super::GroupRef::New(_) => false,
-        };
-        if !group {
-            why.push("target group");
-        }
-        let Some(tls) = &pair.want.tls else { return why };
-        if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
-            why.push("default certificate");
-        }
-        if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
-            why.push("security policy");
-        }
-        // None at all and the policy of this name are the same.
-        let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
-        if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
-            why.push("ALPN policy");
-        }
-        why
+fn listener_differs(pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
+    let mut why = Vec::new();
+    let group = match pair.group() {
+        super::GroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
+        super::GroupRef::New(_) => false,
+    };
+    if !group {
+        why.push("target group");
     }
+    let Some(tls) = &pair.want.tls else { return why };
+    if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
+        why.push("default certificate");
+    }
+    if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
+        why.push("security policy");
+    }
+    // None at all and the policy of this name are the same.
+    let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
+    if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
+        why.push("ALPN policy");
+    }
+    why
 }
 
 fn settings(pair: &Pair<'_>, tags: Tags) -> ListenerSettings {
