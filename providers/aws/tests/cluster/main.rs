@@ -2,7 +2,9 @@
 //!
 //! All tests share one moto and one API server of a kind, which are emptied before each, so they run one after the other.
 
-#![allow(dead_code, clippy::print_stdout)]
+#![allow(dead_code, clippy::print_stdout, clippy::print_stderr)]
+mod crash;
+mod mistakes;
 mod nodes;
 mod services;
 mod stage;
@@ -36,9 +38,19 @@ macro_rules! tests {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
+    #[rustfmt::skip]
     let tests: Vec<(Kind, &str, Body)> = tests! {
-        Real nodes { nodes_get_what_their_instances_are }
-        Real services { one_port }
+        Real nodes {
+            a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
+        }
+        Real services { each_annotation_has_its_effect, security_groups_follow_the_annotations }
+        Real mistakes {
+            mistakes_are_told_together, what_is_not_there_is_told, refusals_of_aws_are_told_and_heal, what_cannot_change_stays,
+        }
+        Real crash { a_kill_at_any_change_leads_to_the_same_end }
+        Embedded nodes {
+            a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
+        }
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let what = "the AWS manager, end to end,";

@@ -28,7 +28,7 @@ use ccm_testkit::{
         Moto,
         fixture::{Fixture, Instance, Subnet, Vpc},
         overlay::{Overlay, Recorded},
-        wire::REGION,
+        wire::{EC2, REGION},
     },
 };
 use k8s_openapi::api::{
@@ -307,9 +307,19 @@ impl<'a> Stage<'a> {
         Ok(R::from_reply(reply).expect("the reply is of the request's kind"))
     }
 
-    /// What there is in AWS.
+    /// What there is in AWS. Read anew when something went while it was read.
     pub(crate) async fn world(&self) -> anyhow::Result<World> {
-        World::read(self).await
+        let went = |error: &anyhow::Error| {
+            let error = error.downcast_ref::<AwsError>();
+            error.is_some_and(|error| error.code().ends_with("NotFound"))
+        };
+        let deadline = Instant::now() + SOON;
+        loop {
+            match World::read(self).await {
+                Err(error) if went(&error) && Instant::now() < deadline => {}
+                read => return read,
+            }
+        }
     }
 
     pub(crate) fn node_api(&self) -> Api<Node> {
@@ -471,13 +481,18 @@ pub(crate) fn service(name: &str, ports: &[(&str, u16)], annotations: &[(&str, &
 async fn network(fixture: &Fixture) -> anyhow::Result<Network> {
     let vpc = fixture.vpc("10.0.0.0/16", &[]).await?;
     fixture.tag(&vpc.main_table, &[(CLUSTER_TAG, "owned")]).await?;
+    let ipv6 = fixture.ipv6_network(&vpc).await?;
     let mut made = Vec::new();
     for (at, (zone, public)) in [("a", true), ("b", true), ("a", false), ("b", false)].iter().enumerate() {
         let (role, kind) =
             if *public { ("kubernetes.io/role/elb", "public") } else { ("kubernetes.io/role/internal-elb", "private") };
         let name = format!("{kind}-{zone}");
         let tags = [(CLUSTER_TAG, "shared"), (role, "1"), ("Name", &*name)];
-        made.push(fixture.subnet(&vpc, zone, &format!("10.0.{at}.0/24"), *public, &tags).await?);
+        let subnet = fixture.subnet(&vpc, zone, &format!("10.0.{at}.0/24"), *public, &tags).await?;
+        let block = ipv6.replace("00::/56", &format!("{at:02}::/64"));
+        let associate = [("SubnetId", &*subnet.id), ("Ipv6CidrBlock", &*block)];
+        fixture.wire().ask(EC2, "AssociateSubnetCidrBlock", associate).await?;
+        made.push(subnet);
     }
     let group = fixture.security_group(&vpc, "nodes", &[(CLUSTER_TAG, "owned")]).await?;
     let subnets: [Subnet; 4] = made.try_into().map_err(|_| anyhow::anyhow!("four subnets"))?;

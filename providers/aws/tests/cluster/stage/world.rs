@@ -43,7 +43,12 @@ impl World {
             None => self.lines.contains(**line),
         };
         let wrong: Vec<_> = lines.iter().filter(|line| !holds(line)).collect();
-        if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:#?} do not hold of\n{self}")) }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let owners: BTreeSet<_> = wrong.iter().map(|line| owner(line.trim_start_matches('!'))).collect();
+        let near: Vec<_> = self.lines.iter().filter(|line| owners.contains(owner(line))).collect();
+        Err(format!("{wrong:#?} do not hold of {near:#?}"))
     }
 
     /// Lines that begin so, without the beginning.
@@ -66,7 +71,7 @@ impl World {
         let mut reader = Reader { stage, lines: Vec::new(), aliases: aliases(stage), names: Vec::new() };
         let groups = stage.ask(DescribeSecurityGroups::default()).await?.items;
         for group in &groups {
-            reader.aliases.push((group.id.to_string(), group.name.to_string()));
+            reader.aliases.push((group.id.to_string(), group_alias(&group.name)));
         }
         let balancers = stage.ask(DescribeLoadBalancers::default()).await?.items;
         let mut free = stage.ask(DescribeTargetGroups::default()).await?.items;
@@ -92,6 +97,12 @@ impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
     }
+}
+
+/// Service or security group that a line is about.
+fn owner(line: &str) -> &str {
+    let end = if line.starts_with("group ") { line.find(": ") } else { line.find(':') };
+    end.map_or(line, |end| &line[..end])
 }
 
 /// What IDs stand for.
@@ -121,15 +132,17 @@ impl Reader<'_> {
         let owner = if twins == 0 { owner } else { format!("{owner} again ({twins})") };
         self.aliases.push((balancer.name.to_string(), owner.clone()));
         self.names.push(balancer.name.to_string());
-        let subnets = words(balancer.zones.iter().filter_map(|zone| zone.subnet.as_deref()));
-        let groups = words(balancer.security_groups.iter().map(|group| &**group));
+        let subnets = self.words(balancer.zones.iter().filter_map(|zone| zone.subnet.as_deref()));
+        let groups = self.words(balancer.security_groups.iter().map(|group| &**group));
         let scheme = balancer.scheme.map_or("?", |scheme| scheme.as_str());
         let family = balancer.ip_address_type.map_or("?", |family| family.as_str());
         self.line(&owner, &format!("scheme {scheme} {family}"));
         self.line(&owner, &format!("subnets {subnets}"));
         self.line(&owner, &format!("groups {groups}"));
         self.pairs(&owner, "tag", &tags);
-        let attributes = self.stage.ask(DescribeLoadBalancerAttributes { arn: balancer.arn.clone() }).await?;
+        let mut attributes = self.stage.ask(DescribeLoadBalancerAttributes { arn: balancer.arn.clone() }).await?;
+        // AWS always tells it, moto once it was set.
+        attributes.entry("access_logs.s3.enabled".into()).or_insert_with(|| "false".into());
         self.pairs(&owner, "attribute", &attributes);
         let request = DescribeListeners { load_balancer: balancer.arn.clone(), token: None };
         for listener in self.stage.ask(request).await?.items {
@@ -189,7 +202,7 @@ impl Reader<'_> {
     }
 
     fn security_group(&mut self, group: &SecurityGroup) {
-        let at = format!("group {}", group.name);
+        let at = format!("group {}", group_alias(&group.name));
         if &*group.name != "default" {
             self.names.push(group.name.to_string());
         }
@@ -205,6 +218,13 @@ impl Reader<'_> {
         Ok(found.into_iter().next().map(|(_, tags)| tags).unwrap_or_default())
     }
 
+    /// What these IDs stand for, in order.
+    fn words<'a>(&self, ids: impl Iterator<Item = &'a str>) -> String {
+        let alias = |id: &str| self.aliases.iter().find(|(of, _)| of == id).map_or_else(|| id.to_owned(), |(_, a)| a.clone());
+        let words: BTreeSet<_> = ids.map(alias).collect();
+        if words.is_empty() { "none".to_owned() } else { words.into_iter().collect::<Vec<_>>().join(" ") }
+    }
+
     fn line(&mut self, at: &str, fact: &str) {
         self.lines.push(format!("{at}: {fact}"));
     }
@@ -216,13 +236,14 @@ impl Reader<'_> {
     }
 }
 
-fn protocol(protocol: Option<ElbProtocol>) -> &'static str {
-    protocol.map_or("?", |protocol| protocol.as_str())
+/// Name of a security group without the checksum that ends the name of a managed one.
+fn group_alias(name: &str) -> String {
+    let managed = name.strip_prefix("k8s-").and_then(|rest| rest.rsplit_once('-'));
+    managed.map_or_else(|| name.to_owned(), |(of, _)| format!("managed-{of}"))
 }
 
-fn words<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let words: Vec<_> = words.collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(" ") }
+fn protocol(protocol: Option<ElbProtocol>) -> &'static str {
+    protocol.map_or("?", |protocol| protocol.as_str())
 }
 
 fn rule(rule: &Rule) -> String {
