@@ -32,7 +32,7 @@ pub(crate) trait Ground: Send + Sync + 'static {
     /// Sends a call that goes wrong.
     async fn spoil(&self, call: Call, trouble: TroubleKind) -> Result<Reply, AwsError>;
 
-    /// Makes new load balancers take this long; `false` when it cannot.
+    /// Makes new load balancers take this long; tells whether that is waited for.
     async fn activate_after(&self, time: Duration) -> bool;
 }
 
