@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 
 use super::{
     overlay::{Recorded, forward, refusal},
-    wire::{self, Api, EC2, ELB, Wire, WireError, elements},
+    wire::{self, Api, CLASSIC, EC2, ELB, Wire, WireError, elements},
 };
 
 /// Answers a request as AWS would: by moto as far as it can.
@@ -21,9 +21,26 @@ pub(super) async fn answer(
     if request.version == EC2.version && request.action == "DescribeInstanceTopology" {
         return topology(to, request).await;
     }
+    if request.version == CLASSIC.version && request.action == "CreateLoadBalancer" {
+        let answer = forward(to, head, body).await?;
+        health_check(to, request).await?;
+        return Ok(answer);
+    }
     if request.version != ELB.version {
         return forward(to, head, body).await;
     }
+    edited(balanced(to, head, body, request).await?, &HOST_NAME).await
+}
+
+/// moto gives network load balancers host names like those of classic ones; managers tell the two apart by them.
+const HOST_NAME: [&str; 2] = [".us-west-2.elb.amazonaws.com<", ".elb.us-west-2.amazonaws.com<"];
+
+async fn balanced(
+    to: &Wire,
+    head: http::request::Parts,
+    body: Bytes,
+    request: &Recorded,
+) -> io::Result<Response<Full<Bytes>>> {
     match &*request.action {
         "CreateLoadBalancer" => match existing_load_balancer(to, request).await? {
             Some(answer) => Ok(answer),
@@ -54,6 +71,25 @@ pub(super) async fn answer(
         }
         "DeleteTargetGroup" => without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "").await,
         _ => forward(to, head, body).await,
+    }
+}
+
+/// Gives a new classic load balancer the health check that it has from the start.
+async fn health_check(to: &Wire, request: &Recorded) -> io::Result<()> {
+    let parameter = |name: &str| request.parameter(name).unwrap_or_default();
+    let target = format!("TCP:{}", parameter("Listeners.member.1.InstancePort"));
+    let wanted = [
+        ("LoadBalancerName", parameter("LoadBalancerName")),
+        ("HealthCheck.Target", &target),
+        ("HealthCheck.Interval", "30"),
+        ("HealthCheck.Timeout", "5"),
+        ("HealthCheck.UnhealthyThreshold", "2"),
+        ("HealthCheck.HealthyThreshold", "10"),
+    ];
+    match to.ask(CLASSIC, "ConfigureHealthCheck", wanted).await {
+        // What was refused before has none.
+        Ok(_) | Err(WireError::Refused { .. }) => Ok(()),
+        Err(error) => Err(io::Error::other(error)),
     }
 }
 
