@@ -14,7 +14,7 @@ use ccm_testkit::{
     moto::{
         Moto,
         fixture::{Fixture, Subnet, Vpc},
-        wire::REGION,
+        wire::{CLASSIC, EC2, ELB, REGION, elements},
     },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -37,6 +37,8 @@ pub(crate) struct Programs {
 pub(crate) enum Who {
     Upstream,
     Ours,
+    /// Ours, which compares everything with AWS all the time instead of once an hour.
+    OursChecking,
 }
 
 /// The same for both. The lease runs out soon, since upstream's manager does not give it back.
@@ -88,7 +90,10 @@ impl Stage {
         let group = fixture.security_group(&vpc, "given", &[]).await?;
         let certificate = fixture.certificate("shop.example").await?;
         let directory = tempfile::tempdir()?;
-        std::fs::write(directory.path().join("cloud.conf"), cloud_conf(moto.url(), &vpc, &a, round))?;
+        let conf = cloud_conf(moto.url(), &vpc, &a, round);
+        std::fs::write(directory.path().join("cloud.conf"), &conf)?;
+        let checking = conf.replace("[Global]\n", "[Global]\nDriftCheckInterval = 1s\n");
+        std::fs::write(directory.path().join("checking.conf"), checking)?;
         control_plane.write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
         let kubelets = Kubelets::new(client.clone(), KubeletOptions::default());
         Ok(Self {
@@ -112,14 +117,18 @@ impl Stage {
     pub(crate) async fn start(&mut self, who: Who) -> anyhow::Result<Ccm> {
         self.started += 1;
         let ours = Path::new(env!("CARGO_BIN_EXE_ccm-aws"));
-        let program = if who == Who::Ours { ours } else { &self.programs.upstream };
+        let program = if who == Who::Upstream { &self.programs.upstream } else { ours };
         // Keys by environment, as both take them.
         let environment =
             ["AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true"];
         let mut args: Vec<OsString> = environment.map(Into::into).into();
         args.push(program.into());
         args.extend(FLAGS.map(OsString::from));
-        for (flag, file) in [("--cloud-config=", "cloud.conf"), ("--kubeconfig=", "kubeconfig")] {
+        let conf = if who == Who::OursChecking { "checking.conf" } else { "cloud.conf" };
+        if who == Who::OursChecking {
+            args.push("--load-balancer-verify-period=2s".into());
+        }
+        for (flag, file) in [("--cloud-config=", conf), ("--kubeconfig=", "kubeconfig")] {
             let mut argument = OsString::from(flag);
             argument.push(self.directory.path().join(file));
             args.push(argument);
@@ -168,9 +177,17 @@ impl Stage {
         Ok(nodes.iter().all(ready))
     }
 
-    /// API server's process, so that it is kept.
-    pub(crate) fn url(&self) -> &str {
-        self.control_plane.url()
+    /// Names of what there is in AWS for Services: balancers, target groups, security groups, and rules of the nodes'.
+    pub(crate) async fn left(&self) -> anyhow::Result<Vec<String>> {
+        let wire = self.moto.direct();
+        let mut left = wire.ask(ELB, "DescribeLoadBalancers", []).await?.texts("LoadBalancerName");
+        left.extend(wire.ask(ELB, "DescribeTargetGroups", []).await?.texts("TargetGroupName"));
+        left.extend(wire.ask(CLASSIC, "DescribeLoadBalancers", []).await?.texts("LoadBalancerName"));
+        let groups = wire.ask(EC2, "DescribeSecurityGroups", []).await?.texts("groupName");
+        left.extend(groups.into_iter().filter(|name| name.starts_with("k8s-")));
+        let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
+        left.extend(elements(&nodes.0, "ipPermissions").iter().filter(|rules| rules.contains("item")).map(|rules| (*rules).to_owned()));
+        Ok(left)
     }
 }
 

@@ -27,6 +27,21 @@ pub(crate) async fn tell(programs: Programs, round: Round) -> anyhow::Result<()>
     story.play(services::kinds(round, &named)).await
 }
 
+/// When changing calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Situation {
+    /// Upstream follows upstream.
+    Upstream,
+    /// Ours follows upstream.
+    Takeover,
+    /// Ours follows ours.
+    Restart,
+    /// Ours compares everything with AWS.
+    Check,
+    /// Upstream follows ours.
+    Rollback,
+}
+
 struct Story {
     stage: Stage,
     kinds: BTreeMap<String, Kind>,
@@ -41,19 +56,24 @@ impl Story {
         for kind in kinds {
             self.create(kind).await?;
         }
-        if let Err(e) = self.settled().await {
-            std::fs::write("/work/wt/takeover/target/up.log", upstream.log())?; println!("{e:#}");
-            anyhow::bail!("no");
+        self.settled().await?;
+        let upstream = self.swap(upstream, Who::Upstream, Situation::Upstream).await?;
+        let ours = self.swap(upstream, Who::Ours, Situation::Takeover).await?;
+        let ours = self.swap(ours, Who::Ours, Situation::Restart).await?;
+        let ours = self.swap(ours, Who::OursChecking, Situation::Check).await?;
+
+        self.create(services::later()).await?;
+        self.change("ranges", json!({"spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]}})).await?;
+        self.delete("local").await?;
+        self.stage.join().await?;
+        self.settled().await?;
+        let upstream = self.swap(ours, Who::Upstream, Situation::Rollback).await?;
+        for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
+            self.delete(&name).await?;
         }
-        let (upstream, restart) = self.swap(upstream, Who::Upstream).await?;
-        println!("== upstream again\n{}", calls::lines(&restart, &self.whose));
-        let (ours, taken) = self.swap(upstream, Who::Ours).await?;
-        println!("== ours\n{}", calls::lines(&taken, &self.whose));
-        std::fs::write("/work/wt/takeover/target/ours.log", ours.log())?;
-        let (ours, taken) = self.swap(ours, Who::Ours).await?;
-        println!("== ours again\n{}", calls::lines(&taken, &self.whose));
-        let (upstream, taken) = self.swap(ours, Who::Upstream).await?;
-        println!("== upstream takes back\n{}", calls::lines(&taken, &self.whose));
+        self.settled().await?;
+        let left = self.stage.left().await?;
+        anyhow::ensure!(left.is_empty(), "upstream leaves {left:?}");
         self.stage.end(upstream).await
     }
 
@@ -75,10 +95,14 @@ impl Story {
             let nodes = self.stage.nodes_are_ready().await?;
             let services = self.stage.services().list(&ListParams::default()).await?.items;
             let waiting: Vec<_> = services.iter().filter(|s| self.waits(s)).filter_map(|s| s.metadata.name.clone()).collect();
-            if nodes && waiting.is_empty() {
+            if nodes && waiting.is_empty() && services.len() == self.kinds.len() + 1 {
                 return self.quiet(Vec::new()).await.map(drop);
             }
-            anyhow::ensure!(Instant::now() < deadline, "nodes ready: {nodes}; waiting: {waiting:?}");
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "nodes are ready: {nodes}; Services without an address: {waiting:?}; Services: {}",
+                services.len()
+            );
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -105,38 +129,38 @@ impl Story {
         Ok(seen)
     }
 
-    /// Replaces a manager; returns its successor and all that it asked AWS until it had looked at everything.
-    async fn swap(&mut self, old: Ccm, who: Who) -> anyhow::Result<(Ccm, Vec<Recorded>)> {
+    /// Replaces a manager, and makes sure that its successor changes what is listed and nothing else.
+    async fn swap(&mut self, old: Ccm, who: Who, situation: Situation) -> anyhow::Result<Ccm> {
         let before = self.picture().await?;
         self.stage.end(old).await?;
         let _ = self.stage.moto.overlay().take();
         let new = self.stage.start(who).await?;
-        let seen = match self.looked().await {
-            Ok(seen) => seen,
-            Err(e) => {
-                std::fs::write("/work/wt/takeover/target/new.log", new.log())?; println!("{e:#}\n{}", calls::lines(&self.stage.moto.overlay().take(), &self.whose));
-                anyhow::bail!("no");
-            }
-        };
-        let seen = self.quiet(seen).await?;
+        let seen = self.looked(who).await.with_context(|| new.log())?;
+        let seen = if who == Who::OursChecking { seen } else { self.quiet(seen).await? };
+        println!("== {situation:?}\n{}", calls::lines(&seen, &self.whose));
         let after = self.picture().await?;
         for (name, object) in &before {
             anyhow::ensure!(after.get(name) == Some(object), "{who:?} changed {name}: {object}\nto {:?}", after.get(name));
         }
-        Ok((new, seen))
+        Ok(new)
     }
 
     /// Waits until a manager has looked at every load balancer.
-    async fn looked(&self) -> anyhow::Result<Vec<Recorded>> {
+    async fn looked(&self, who: Who) -> anyhow::Result<Vec<Recorded>> {
         let deadline = Instant::now() + SOON;
         let mut seen = Vec::new();
         loop {
             seen.extend(self.stage.moto.overlay().take());
             let looked = |kind: &Kind| {
-                seen.iter().any(|request: &Recorded| match kind.is_classic() {
-                    true => request.version == CLASSIC.version && request.action == "DescribeLoadBalancers",
-                    false => request.action == "DescribeListeners" && self.whose.service(request) == kind.name,
-                })
+                let times = |action: &str| {
+                    seen.iter().filter(|r: &&Recorded| r.action == action && self.whose.service(r) == kind.name).count()
+                };
+                match (kind.is_classic(), who) {
+                    (true, _) => seen.iter().any(|r| r.version == CLASSIC.version && r.action == "DescribeLoadBalancers"),
+                    // The second look sees what the first one has changed.
+                    (false, Who::OursChecking) => times("DescribeLoadBalancerAttributes") >= 2,
+                    (false, _) => times("DescribeListeners") >= 1,
+                }
             };
             let missing: Vec<_> = self.kinds.values().filter(|kind| !looked(kind)).map(|kind| kind.name).collect();
             if missing.is_empty() {
@@ -161,17 +185,14 @@ impl Story {
         Ok(objects)
     }
 
-    #[allow(dead_code)]
     async fn change(&self, name: &str, patch: Value) -> anyhow::Result<()> {
         self.stage.services().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
-    #[allow(dead_code)]
     async fn delete(&mut self, name: &str) -> anyhow::Result<()> {
         self.kinds.remove(name);
         self.stage.services().delete(name, &DeleteParams::default()).await?;
-        let _ = json!({});
         Ok(())
     }
 }

@@ -6,6 +6,8 @@
 //! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor its ALPN policy).
 //! - Host names of network load balancers, which moto makes up like those of classic ones.
 //! - Health checks of new classic load balancers, which moto makes without any.
+//! - The timeout of HTTP health checks that is chosen for who names none.
+//! - Security policies, which moto gives listeners without TLS too.
 //! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is gone: no error.
 
 use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};

@@ -48,8 +48,9 @@ async fn balanced(
         },
         "CreateTargetGroup" => match existing_target_group(to, request).await? {
             Some(answer) => Ok(answer),
-            None => forward(to, head, body).await,
+            None => forward(to, head, timeout(request).unwrap_or(body)).await,
         },
+        "CreateListener" => without_policies(forward(to, head, body).await?).await,
         // moto knows the protocols of application load balancers only, and would serve TLS as HTTPS.
         "ModifyListener" => {
             let protocol = |value: &str| match value {
@@ -63,9 +64,13 @@ async fn balanced(
             });
             let changed: Vec<_> = changed.collect();
             let form = wire::form(&request.action, &request.version, changed.iter().map(|(n, v)| (&**n, &**v)));
-            edited(forward(to, head, form.into()).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await
+            let answer = edited(forward(to, head, form.into()).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await?;
+            without_policies(answer).await
         }
-        "DescribeListeners" => edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await,
+        "DescribeListeners" => {
+            let answer = edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await?;
+            without_policies(answer).await
+        }
         "DescribeTargetGroups" if request.parameter("LoadBalancerArn").is_some() => {
             without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "<TargetGroups/>").await
         }
@@ -91,6 +96,32 @@ async fn health_check(to: &Wire, request: &Recorded) -> io::Result<()> {
         Ok(_) | Err(WireError::Refused { .. }) => Ok(()),
         Err(error) => Err(io::Error::other(error)),
     }
+}
+
+/// The request for a target group with the timeout that AWS would choose, where moto chooses another one.
+fn timeout(request: &Recorded) -> Option<Bytes> {
+    let name = "HealthCheckTimeoutSeconds";
+    if request.parameter(name).is_some() || request.parameter("HealthCheckProtocol") != Some("HTTP") {
+        return None;
+    }
+    let parameters = request.parameters.iter().map(|(name, value)| (&**name, &**value)).chain([(name, "6")]);
+    Some(wire::form(&request.action, &request.version, parameters).into())
+}
+
+/// The answer without security policies of listeners that do not speak TLS.
+async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<Full<Bytes>>> {
+    let (head, body) = answer.into_parts();
+    let text = text(body).await?;
+    // Each listener begins with its ARN.
+    let listeners = text.split("<ListenerArn>").map(|listener| match listener.split_once("<SslPolicy>") {
+        Some((before, rest)) if !before.contains("<Protocol>TLS<") => {
+            let after = rest.split_once("</SslPolicy>").map_or("", |(_, after)| after);
+            format!("{before}{after}")
+        }
+        _ => listener.to_owned(),
+    });
+    let text = listeners.collect::<Vec<_>>().join("<ListenerArn>");
+    Ok(Response::from_parts(head, Full::from(text)))
 }
 
 /// Three nodes for each instance: of its region, its zone and its subnet.
