@@ -114,7 +114,7 @@ impl Core {
         let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
         known.changed = Some(Instant::now());
         if matches!(result, Ok(Progress::Done)) {
-            applied(known, wanted, backing);
+            note_applied(known, wanted, backing);
         }
         result
     }
@@ -350,7 +350,7 @@ impl Core {
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);
             known.observed = Some(observed);
-            applied(known, wanted, backing);
+            note_applied(known, wanted, backing);
         } else {
             (known.observed, known.applied) = (Some(observed), None);
         }
@@ -435,7 +435,7 @@ fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Opti
 }
 
 /// Notes that everything is as wanted.
-fn applied(known: &mut Known, wanted: &Wanted, backing: Backing) {
+fn note_applied(known: &mut Known, wanted: &Wanted, backing: Backing) {
     if let Some(observed) = &mut known.observed {
         observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
         observed.frozen.clear();
