@@ -89,7 +89,7 @@ type Change = fn(&mut Wanted, &mut Resolved);
 // length: a table of changes
 #[test]
 fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
-    let cases: [(&str, Change, &[&str]); 22] = [
+    let cases: [(&str, Change, &[&str]); 24] = [
         ("nothing", |_, _| {}, &[]),
         (
             "a health check in place",
