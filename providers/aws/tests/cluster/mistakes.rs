@@ -64,7 +64,12 @@ pub(crate) async fn what_is_not_there_is_told(stage: &mut Stage<'_>) -> anyhow::
     begin(stage).await?;
     let certificate = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000000";
     let cases = [
-        ("subnets", ("subnets", "public-a,nowhere"), "SyncLoadBalancerFailed", "expected to find 2, but found 1 subnets"),
+        (
+            "subnets",
+            ("subnets", "public-a,nowhere"),
+            "SyncLoadBalancerFailed",
+            "expected to find 2, but found 1 subnets",
+        ),
         ("zones", ("subnets", "public-a,private-a"), "SyncLoadBalancerFailed", "zone"),
         ("certificate", ("ssl-cert", certificate), "AWSRequestRefused", "CertificateNotFound"),
         ("type", ("type", "clb"), "SyncLoadBalancerFailed", "load balancer type \"clb\" is not supported; use \"nlb\""),

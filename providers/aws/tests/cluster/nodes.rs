@@ -154,7 +154,11 @@ async fn dual(stage: &mut Stage<'_>) -> anyhow::Result<String> {
     let wire = stage.fixture.wire().clone();
     let subnet = &stage.network.public[0].id;
     let block = stage.fixture.ipv6_network(&stage.network.vpc).await?.replace("::/56", "::99");
-    let wanted = [("SubnetId", &**subnet), ("Ipv6Addresses.1.Ipv6Address", &*block), ("SecurityGroupId.1", &*stage.network.group)];
+    let wanted = [
+        ("SubnetId", &**subnet),
+        ("Ipv6Addresses.1.Ipv6Address", &*block),
+        ("SecurityGroupId.1", &*stage.network.group),
+    ];
     let interface = wire.ask(EC2, "CreateNetworkInterface", wanted).await?.text("networkInterfaceId")?;
     let wanted = [
         ("ImageId", "ami-12c6146b"),

@@ -147,8 +147,7 @@ impl Stage {
     /// A node joins the cluster.
     pub(crate) async fn join(&mut self) -> anyhow::Result<()> {
         let n = self.nodes.len();
-        let instance =
-            self.fixture.instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER]).await?;
+        let instance = self.fixture.instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER]).await?;
         let spec = NodeSpec::new(&*instance.private_dns_name)
             .provided_ip(instance.private_ip.parse().context("parse the instance's address")?)
             .pod_cidr(format!("10.244.{n}.0/24"));
@@ -186,7 +185,12 @@ impl Stage {
         let groups = wire.ask(EC2, "DescribeSecurityGroups", []).await?.texts("groupName");
         left.extend(groups.into_iter().filter(|name| name.starts_with("k8s-")));
         let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
-        left.extend(elements(&nodes.0, "ipPermissions").iter().filter(|rules| rules.contains("item")).map(|rules| (*rules).to_owned()));
+        left.extend(
+            elements(&nodes.0, "ipPermissions")
+                .iter()
+                .filter(|rules| rules.contains("item"))
+                .map(|rules| (*rules).to_owned()),
+        );
         Ok(left)
     }
 }

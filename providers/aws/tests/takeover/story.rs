@@ -94,7 +94,8 @@ impl Story {
         loop {
             let nodes = self.stage.nodes_are_ready().await?;
             let services = self.stage.services().list(&ListParams::default()).await?.items;
-            let waiting: Vec<_> = services.iter().filter(|s| self.waits(s)).filter_map(|s| s.metadata.name.clone()).collect();
+            let waiting: Vec<_> =
+                services.iter().filter(|s| self.waits(s)).filter_map(|s| s.metadata.name.clone()).collect();
             if nodes && waiting.is_empty() && services.len() == self.kinds.len() + 1 {
                 return self.quiet(Vec::new()).await.map(drop);
             }
@@ -140,7 +141,11 @@ impl Story {
         println!("== {situation:?}\n{}", calls::lines(&seen, &self.whose));
         let after = self.picture().await?;
         for (name, object) in &before {
-            anyhow::ensure!(after.get(name) == Some(object), "{who:?} changed {name}: {object}\nto {:?}", after.get(name));
+            anyhow::ensure!(
+                after.get(name) == Some(object),
+                "{who:?} changed {name}: {object}\nto {:?}",
+                after.get(name)
+            );
         }
         Ok(new)
     }
@@ -156,7 +161,9 @@ impl Story {
                     seen.iter().filter(|r: &&Recorded| r.action == action && self.whose.service(r) == kind.name).count()
                 };
                 match (kind.is_classic(), who) {
-                    (true, _) => seen.iter().any(|r| r.version == CLASSIC.version && r.action == "DescribeLoadBalancers"),
+                    (true, _) => {
+                        seen.iter().any(|r| r.version == CLASSIC.version && r.action == "DescribeLoadBalancers")
+                    }
                     // The second look sees what the first one has changed.
                     (false, Who::OursChecking) => times("DescribeLoadBalancerAttributes") >= 2,
                     (false, _) => times("DescribeListeners") >= 1,
@@ -175,7 +182,10 @@ impl Story {
     async fn picture(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let mut objects = BTreeMap::new();
         for node in self.stage.nodes_api().list(&ListParams::default()).await?.items {
-            objects.insert(format!("node {}", node.metadata.name.clone().unwrap_or_default()), serde_json::to_value(node)?);
+            objects.insert(
+                format!("node {}", node.metadata.name.clone().unwrap_or_default()),
+                serde_json::to_value(node)?,
+            );
         }
         for service in self.stage.services().list(&ListParams::default()).await?.items {
             let name = format!("service {}", service.metadata.name.clone().unwrap_or_default());

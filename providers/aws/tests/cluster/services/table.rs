@@ -174,15 +174,17 @@ fn placement(places: &Places) -> Vec<Case> {
             .sent("CreateLoadBalancer", "SubnetMappings.member.1.PrivateIPv4Address", "10.0.2.9")
             .sent("CreateLoadBalancer", "SubnetMappings.member.2.PrivateIPv4Address", "10.0.3.9"),
         Case::new("own-name", &[]).with("name", "my-own").sent("CreateLoadBalancer", "Name", "my-own"),
-        Case::new(
-            "tagged",
-            &[": tag team=a", ": tag empty=", ":80: tag team=a", ":80: listener tag team=a"],
-        )
-        .with("additional-resource-tags", "team=a,empty=,kubernetes.io/service-name=mine")
-        .change(
-            json!({"additional-resource-tags": "team=b"}),
-            &[": tag team=b", ":80: tag team=b", ":80: listener tag team=b", ": tag kubernetes.io/service-name={owner}"],
-        ),
+        Case::new("tagged", &[": tag team=a", ": tag empty=", ":80: tag team=a", ":80: listener tag team=a"])
+            .with("additional-resource-tags", "team=a,empty=,kubernetes.io/service-name=mine")
+            .change(
+                json!({"additional-resource-tags": "team=b"}),
+                &[
+                    ": tag team=b",
+                    ":80: tag team=b",
+                    ":80: listener tag team=b",
+                    ": tag kubernetes.io/service-name={owner}",
+                ],
+            ),
         Case::new(
             "ranges",
             &[
@@ -286,11 +288,7 @@ fn targets() -> Vec<Case> {
         .spec(json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 32113}))
         .patch(
             json!({"spec": {"externalTrafficPolicy": "Cluster"}}),
-            &[
-                ":80: health TCP traffic-port none",
-                ":80: health up 3 down 3",
-                "!group nodes: tcp 32113-32113",
-            ],
+            &[":80: health TCP traffic-port none", ":80: health up 3 down 3", "!group nodes: tcp 32113-32113"],
         ),
         Case::new(
             "health",
@@ -365,10 +363,7 @@ fn attributes() -> Vec<Case> {
         .with("access-log-s3-bucket-prefix", "web")
         .change(
             json!({"cross-zone-load-balancing-enabled": null, "access-log-enabled": "false"}),
-            &[
-                ": attribute load_balancing.cross_zone.enabled=false",
-                ": attribute access_logs.s3.enabled=false",
-            ],
+            &[": attribute load_balancing.cross_zone.enabled=false", ": attribute access_logs.s3.enabled=false"],
         ),
         Case::new(
             "attributes",
@@ -438,7 +433,10 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
         Case::new("nolb", &[": groups none"]).with("disable-nlb-sg", "true"),
         Case::new(
             "lists",
-            &["group managed-default-lists: tcp 80-80 from pl-123", "!group managed-default-lists: tcp 80-80 from 0.0.0.0/0"],
+            &[
+                "group managed-default-lists: tcp 80-80 from pl-123",
+                "!group managed-default-lists: tcp 80-80 from 0.0.0.0/0",
+            ],
         )
         .with("security-group-prefix-lists", "pl-123"),
         Case::new("unruled", &[": groups managed-default-unruled", "!group nodes: tcp {80}-{80}"])

@@ -220,7 +220,8 @@ impl Reader<'_> {
 
     /// What these IDs stand for, in order.
     fn words<'a>(&self, ids: impl Iterator<Item = &'a str>) -> String {
-        let alias = |id: &str| self.aliases.iter().find(|(of, _)| of == id).map_or_else(|| id.to_owned(), |(_, a)| a.clone());
+        let alias =
+            |id: &str| self.aliases.iter().find(|(of, _)| of == id).map_or_else(|| id.to_owned(), |(_, a)| a.clone());
         let words: BTreeSet<_> = ids.map(alias).collect();
         if words.is_empty() { "none".to_owned() } else { words.into_iter().collect::<Vec<_>>().join(" ") }
     }
