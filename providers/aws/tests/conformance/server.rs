@@ -119,6 +119,16 @@ impl Ground for Remote {
         .await
     }
 
+    /// As many as a table of AWS holds by default.
+    fn many(&self) -> usize {
+        40
+    }
+
+    /// A request takes moto some ten milliseconds. Every call is tried on the in-memory AWS.
+    fn stride(&self) -> usize {
+        7
+    }
+
     async fn activate_after(&self, _: Duration) -> bool {
         false
     }
