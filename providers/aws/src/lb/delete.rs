@@ -22,6 +22,7 @@ use crate::{
         LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes},
     },
+    client::Meaning,
     cluster::{Cluster, SERVICE_TAG},
 };
 
@@ -164,6 +165,8 @@ impl Core {
                 Ok(()) => {}
                 Err(error) if error.is("TargetGroupNotFound") => {}
                 Err(error) if error.is("ResourceInUse") => in_use.push(arn.to_string()),
+                // The others would wait and fail alike.
+                Err(error) if Meaning::of(error.code()) == Meaning::Throttled => return Err(error.into()),
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
         }
