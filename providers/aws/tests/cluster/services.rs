@@ -103,12 +103,16 @@ fn whole(at: usize, case: &Case, line: &str) -> String {
     let owner = format!("default/{}", case.name);
     let line = if line.starts_with("group ") { line.to_owned() } else { format!("{owner}{line}") };
     let line = line.replace("{name}", case.name).replace("{owner}", &owner);
-    case.ports.iter().fold(line, |line, (_, port)| line.replace(&format!("{{{port}}}"), &node_port(at, *port).to_string()))
+    case.ports
+        .iter()
+        .fold(line, |line, (_, port)| line.replace(&format!("{{{port}}}"), &node_port(at, *port).to_string()))
 }
 
 /// What moto does not keep was at least asked for.
 fn sent(cases: &[Case], requests: &[Recorded]) -> anyhow::Result<()> {
-    for (case, (action, parameter, value)) in cases.iter().flat_map(|case| case.sent.iter().map(move |sent| (case, sent))) {
+    for (case, (action, parameter, value)) in
+        cases.iter().flat_map(|case| case.sent.iter().map(move |sent| (case, sent)))
+    {
         let asked = requests.iter().filter(|request| request.action == *action);
         let is = |request: &Recorded| request.parameter(parameter) == Some(value);
         anyhow::ensure!(asked.clone().any(is), "{}: no {action} with {parameter} = {value}: {requests:#?}", case.name);

@@ -174,15 +174,17 @@ fn placement(places: &Places) -> Vec<Case> {
             .sent("CreateLoadBalancer", "SubnetMappings.member.1.PrivateIPv4Address", "10.0.2.9")
             .sent("CreateLoadBalancer", "SubnetMappings.member.2.PrivateIPv4Address", "10.0.3.9"),
         Case::new("own-name", &[]).with("name", "my-own").sent("CreateLoadBalancer", "Name", "my-own"),
-        Case::new(
-            "tagged",
-            &[": tag team=a", ": tag empty=", ":80: tag team=a", ":80: listener tag team=a"],
-        )
-        .with("additional-resource-tags", "team=a,empty=,kubernetes.io/service-name=mine")
-        .change(
-            json!({"additional-resource-tags": "team=b"}),
-            &[": tag team=b", ":80: tag team=b", ":80: listener tag team=b", ": tag kubernetes.io/service-name={owner}"],
-        ),
+        Case::new("tagged", &[": tag team=a", ": tag empty=", ":80: tag team=a", ":80: listener tag team=a"])
+            .with("additional-resource-tags", "team=a,empty=,kubernetes.io/service-name=mine")
+            .change(
+                json!({"additional-resource-tags": "team=b"}),
+                &[
+                    ": tag team=b",
+                    ":80: tag team=b",
+                    ":80: listener tag team=b",
+                    ": tag kubernetes.io/service-name={owner}",
+                ],
+            ),
         Case::new(
             "ranges",
             &[
@@ -272,6 +274,8 @@ fn targets() -> Vec<Case> {
         Case::new("labels", &[":80: target node-1 {80}", "!:80: target node-0"])
             .with("target-node-labels", "disk=ssd")
             .change(json!({"target-node-labels": null}), &[":80: target node-0 {80}", ":80: target node-1 {80}"]),
+        Case::new("unlabelled", &[":80: target node-0 {80}", ":80: target node-1 {80}"])
+            .change(json!({"target-node-labels": "disk"}), &[":80: target node-1 {80}", "!:80: target node-0"]),
         Case::new("pods", &[":80: to TCP 8080 ip", ":80: target 10.0.0.77 8080", "!:80: target 10.0.1.78"])
             .with("nlb-target-type", "ip"),
         Case::new(
@@ -286,11 +290,7 @@ fn targets() -> Vec<Case> {
         .spec(json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 32113}))
         .patch(
             json!({"spec": {"externalTrafficPolicy": "Cluster"}}),
-            &[
-                ":80: health TCP traffic-port none",
-                ":80: health up 3 down 3",
-                "!group nodes: tcp 32113-32113",
-            ],
+            &[":80: health TCP traffic-port none", ":80: health up 3 down 3", "!group nodes: tcp 32113-32113"],
         ),
         Case::new(
             "health",
@@ -365,10 +365,7 @@ fn attributes() -> Vec<Case> {
         .with("access-log-s3-bucket-prefix", "web")
         .change(
             json!({"cross-zone-load-balancing-enabled": null, "access-log-enabled": "false"}),
-            &[
-                ": attribute load_balancing.cross_zone.enabled=false",
-                ": attribute access_logs.s3.enabled=false",
-            ],
+            &[": attribute load_balancing.cross_zone.enabled=false", ": attribute access_logs.s3.enabled=false"],
         ),
         Case::new(
             "attributes",
@@ -438,7 +435,10 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
         Case::new("nolb", &[": groups none"]).with("disable-nlb-sg", "true"),
         Case::new(
             "lists",
-            &["group managed-default-lists: tcp 80-80 from pl-123", "!group managed-default-lists: tcp 80-80 from 0.0.0.0/0"],
+            &[
+                "group managed-default-lists: tcp 80-80 from pl-123",
+                "!group managed-default-lists: tcp 80-80 from 0.0.0.0/0",
+            ],
         )
         .with("security-group-prefix-lists", "pl-123"),
         Case::new("unruled", &[": groups managed-default-unruled", "!group nodes: tcp {80}-{80}"])

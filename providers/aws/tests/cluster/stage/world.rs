@@ -8,7 +8,7 @@ use ccm_aws::api::{
     elb::{
         Attributes, DescribeElbTags, DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners,
         DescribeLoadBalancerAttributes, DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups,
-        DescribeTargetHealth, ElbProtocol, Listener, LoadBalancer, TargetGroup,
+        DescribeTargetHealth, ElbProtocol, HealthProtocol, Listener, LoadBalancer, TargetGroup,
     },
 };
 
@@ -185,7 +185,9 @@ impl Reader<'_> {
         let kind = group.target_type.map_or("?", |kind| kind.as_str());
         self.line(at, &format!("to {} {} {kind}", protocol(group.protocol), group.port));
         if let Some(check) = &group.health_check {
-            let or_none = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").to_owned();
+            // moto keeps the path of an earlier protocol; AWS has none for TCP.
+            let http = check.protocol != HealthProtocol::Tcp;
+            let or_none = |text: &Option<Box<str>>| text.as_deref().filter(|_| http).unwrap_or("none").to_owned();
             self.line(at, &format!("health {} {} {}", check.protocol, check.port, or_none(&check.path)));
             self.line(at, &format!("health every {} within {}", check.interval, check.timeout));
             self.line(at, &format!("health up {} down {}", check.healthy, check.unhealthy));
@@ -220,7 +222,8 @@ impl Reader<'_> {
 
     /// What these IDs stand for, in order.
     fn words<'a>(&self, ids: impl Iterator<Item = &'a str>) -> String {
-        let alias = |id: &str| self.aliases.iter().find(|(of, _)| of == id).map_or_else(|| id.to_owned(), |(_, a)| a.clone());
+        let alias =
+            |id: &str| self.aliases.iter().find(|(of, _)| of == id).map_or_else(|| id.to_owned(), |(_, a)| a.clone());
         let words: BTreeSet<_> = ids.map(alias).collect();
         if words.is_empty() { "none".to_owned() } else { words.into_iter().collect::<Vec<_>>().join(" ") }
     }
