@@ -4,6 +4,10 @@
 //! - `DescribeInstanceTopology`, which moto does not know: three nodes by region, zone and subnet.
 //! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or the error.
 //! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor its ALPN policy).
+//! - Host names of network load balancers, which moto makes up like those of classic ones.
+//! - Health checks of new classic load balancers, which moto makes without any.
+//! - The timeout of HTTP health checks that is chosen for who names none.
+//! - Security policies, which moto gives listeners without TLS too.
 //! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is gone: no error.
 
 use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};

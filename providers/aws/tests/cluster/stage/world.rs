@@ -51,11 +51,6 @@ impl World {
         Err(format!("{wrong:#?} do not hold of {near:#?}"))
     }
 
-    /// Lines that begin so, without the beginning.
-    pub(crate) fn of(&self, start: &str) -> Vec<&str> {
-        self.lines.iter().filter_map(|line| line.strip_prefix(start)).collect()
-    }
-
     /// Says what two differ in.
     pub(crate) fn same(&self, as_of: &Self) -> Result<(), String> {
         let less: Vec<_> = as_of.lines.difference(&self.lines).collect();
