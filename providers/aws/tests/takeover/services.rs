@@ -78,7 +78,8 @@ pub(crate) fn kinds(round: Round, named: &Named<'_>) -> Vec<Kind> {
 }
 
 fn plain(named: &Named<'_>) -> Vec<Kind> {
-    let two = json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "alt", "port": 8080, "protocol": "TCP"}]);
+    let two =
+        json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "alt", "port": 8080, "protocol": "TCP"}]);
     let udp = json!([{"name": "dns", "port": 53, "protocol": "UDP"}]);
     let tls = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
     let local = json!({"externalTrafficPolicy": "Local"});

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fmt::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -66,7 +67,7 @@ pub(crate) struct Stage {
     pub(crate) group: String,
     pub(crate) nodes: Vec<String>,
     programs: Programs,
-    control_plane: ControlPlane,
+    _control_plane: ControlPlane,
     client: kube::Client,
     kubelets: Kubelets,
     fixture: Fixture,
@@ -102,7 +103,7 @@ impl Stage {
             group,
             nodes: Vec::new(),
             programs,
-            control_plane,
+            _control_plane: control_plane,
             client,
             kubelets,
             fixture,
@@ -147,8 +148,7 @@ impl Stage {
     /// A node joins the cluster.
     pub(crate) async fn join(&mut self) -> anyhow::Result<()> {
         let n = self.nodes.len();
-        let instance =
-            self.fixture.instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER]).await?;
+        let instance = self.fixture.instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER]).await?;
         let spec = NodeSpec::new(&*instance.private_dns_name)
             .provided_ip(instance.private_ip.parse().context("parse the instance's address")?)
             .pod_cidr(format!("10.244.{n}.0/24"));
@@ -186,7 +186,12 @@ impl Stage {
         let groups = wire.ask(EC2, "DescribeSecurityGroups", []).await?.texts("groupName");
         left.extend(groups.into_iter().filter(|name| name.starts_with("k8s-")));
         let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
-        left.extend(elements(&nodes.0, "ipPermissions").iter().filter(|rules| rules.contains("item")).map(|rules| (*rules).to_owned()));
+        left.extend(
+            elements(&nodes.0, "ipPermissions")
+                .iter()
+                .filter(|rules| rules.contains("item"))
+                .map(|rules| (*rules).to_owned()),
+        );
         Ok(left)
     }
 }
@@ -201,9 +206,11 @@ fn cloud_conf(url: &str, vpc: &Vpc, subnet: &Subnet, round: Round) -> String {
     }
     let services = ["EC2", "Elastic Load Balancing v2", "Elastic Load Balancing"];
     for (n, service) in services.iter().enumerate() {
-        text.push_str(&format!(
+        // Writing into a text does not fail.
+        let _ = write!(
+            text,
             "[ServiceOverride \"{n}\"]\nService = {service}\nRegion = {REGION}\nURL = {url}\nSigningRegion = {REGION}\n"
-        ));
+        );
     }
     text
 }

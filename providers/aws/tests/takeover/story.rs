@@ -14,35 +14,22 @@ use crate::{
     calls::{self, Whose},
     services::{self, Kind, Named, Round},
     stage::{Programs, SOON, Stage, Who},
+    table::{self, Situation},
 };
 
 /// Nothing may be asked about load balancers for so long before a manager counts as done.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_millis(2500);
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn tell(programs: Programs, round: Round) -> anyhow::Result<()> {
     let stage = Stage::new(programs, round).await?;
-    let mut story = Story { stage, kinds: BTreeMap::new(), whose: Whose::default() };
+    let mut story = Story { round, stage, kinds: BTreeMap::new(), whose: Whose::default() };
     let named = Named { certificate: &story.stage.certificate.clone(), group: &story.stage.group.clone() };
     story.play(services::kinds(round, &named)).await
 }
 
-/// When changing calls are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Situation {
-    /// Upstream follows upstream.
-    Upstream,
-    /// Ours follows upstream.
-    Takeover,
-    /// Ours follows ours.
-    Restart,
-    /// Ours compares everything with AWS.
-    Check,
-    /// Upstream follows ours.
-    Rollback,
-}
-
 struct Story {
+    round: Round,
     stage: Stage,
     kinds: BTreeMap<String, Kind>,
     whose: Whose,
@@ -53,6 +40,8 @@ impl Story {
         let upstream = self.stage.start(Who::Upstream).await?;
         self.stage.join().await?;
         self.stage.join().await?;
+        // Upstream's loops for nodes and for Services may do the same at once.
+        self.settled().await?;
         for kind in kinds {
             self.create(kind).await?;
         }
@@ -61,6 +50,7 @@ impl Story {
         let ours = self.swap(upstream, Who::Ours, Situation::Takeover).await?;
         let ours = self.swap(ours, Who::Ours, Situation::Restart).await?;
         let ours = self.swap(ours, Who::OursChecking, Situation::Check).await?;
+        let ours = self.swap(ours, Who::Ours, Situation::Restart).await?;
 
         self.create(services::later()).await?;
         self.change("ranges", json!({"spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]}})).await?;
@@ -71,9 +61,10 @@ impl Story {
         for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name).await?;
         }
-        self.settled().await?;
+        self.vanished().await?;
         let left = self.stage.left().await?;
-        anyhow::ensure!(left.is_empty(), "upstream leaves {left:?}");
+        let seen = calls::lines(&self.stage.moto.overlay().take(), &self.whose);
+        anyhow::ensure!(left.is_empty(), "upstream leaves {left:?}; it asked for\n{seen}");
         self.stage.end(upstream).await
     }
 
@@ -94,7 +85,8 @@ impl Story {
         loop {
             let nodes = self.stage.nodes_are_ready().await?;
             let services = self.stage.services().list(&ListParams::default()).await?.items;
-            let waiting: Vec<_> = services.iter().filter(|s| self.waits(s)).filter_map(|s| s.metadata.name.clone()).collect();
+            let waiting: Vec<_> =
+                services.iter().filter(|s| self.waits(s)).filter_map(|s| s.metadata.name.clone()).collect();
             if nodes && waiting.is_empty() && services.len() == self.kinds.len() + 1 {
                 return self.quiet(Vec::new()).await.map(drop);
             }
@@ -105,6 +97,17 @@ impl Story {
             );
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Waits until no Service is left.
+    async fn vanished(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SOON;
+        // The cluster's own.
+        while self.stage.services().list(&ListParams::default()).await?.items.len() > 1 {
+            anyhow::ensure!(Instant::now() < deadline, "Services do not go");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
     fn waits(&self, service: &Service) -> bool {
@@ -137,10 +140,19 @@ impl Story {
         let new = self.stage.start(who).await?;
         let seen = self.looked(who).await.with_context(|| new.log())?;
         let seen = if who == Who::OursChecking { seen } else { self.quiet(seen).await? };
-        println!("== {situation:?}\n{}", calls::lines(&seen, &self.whose));
+        let (changes, expected) = (calls::count(&seen, &self.whose), table::expected(self.round, situation));
+        anyhow::ensure!(
+            changes == expected,
+            "{who:?} ({situation:?}) made other changing calls than are listed\nlisted: {expected:?}\nmade: {changes:?}\n{}",
+            calls::lines(&seen, &self.whose)
+        );
         let after = self.picture().await?;
         for (name, object) in &before {
-            anyhow::ensure!(after.get(name) == Some(object), "{who:?} changed {name}: {object}\nto {:?}", after.get(name));
+            anyhow::ensure!(
+                after.get(name) == Some(object),
+                "{who:?} changed {name}: {object}\nto {:?}",
+                after.get(name)
+            );
         }
         Ok(new)
     }
@@ -156,7 +168,9 @@ impl Story {
                     seen.iter().filter(|r: &&Recorded| r.action == action && self.whose.service(r) == kind.name).count()
                 };
                 match (kind.is_classic(), who) {
-                    (true, _) => seen.iter().any(|r| r.version == CLASSIC.version && r.action == "DescribeLoadBalancers"),
+                    (true, _) => {
+                        seen.iter().any(|r| r.version == CLASSIC.version && r.action == "DescribeLoadBalancers")
+                    }
                     // The second look sees what the first one has changed.
                     (false, Who::OursChecking) => times("DescribeLoadBalancerAttributes") >= 2,
                     (false, _) => times("DescribeListeners") >= 1,
@@ -175,7 +189,10 @@ impl Story {
     async fn picture(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let mut objects = BTreeMap::new();
         for node in self.stage.nodes_api().list(&ListParams::default()).await?.items {
-            objects.insert(format!("node {}", node.metadata.name.clone().unwrap_or_default()), serde_json::to_value(node)?);
+            objects.insert(
+                format!("node {}", node.metadata.name.clone().unwrap_or_default()),
+                serde_json::to_value(node)?,
+            );
         }
         for service in self.stage.services().list(&ListParams::default()).await?.items {
             let name = format!("service {}", service.metadata.name.clone().unwrap_or_default());
