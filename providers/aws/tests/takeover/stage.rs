@@ -58,6 +58,9 @@ const FLAGS: [&str; 12] = [
     "--leader-elect-retry-period=500ms",
 ];
 
+/// Beginning of the descriptions of rules that let a balancer's security group in.
+const BY_GROUP: &str = "kubernetes.io/rule/nlb/sg=";
+
 const CLUSTER: (&str, &str) = ("kubernetes.io/cluster/shop", "owned");
 
 /// Where the story plays.
@@ -175,6 +178,28 @@ impl Stage {
                 && conditions.iter().any(|c| c.type_ == "NetworkUnavailable" && c.status == "False")
         };
         Ok(nodes.iter().all(ready))
+    }
+
+    /// Takes the rules by security group off the nodes' group, as operators are told to do after going back.
+    pub(crate) async fn remove_rules_by_group(&self) -> anyhow::Result<()> {
+        let wire = self.moto.direct();
+        let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
+        for rule in nodes.0.split("<ipProtocol>").skip(1) {
+            let first = |name: &str| elements(rule, name).first().map_or_else(String::new, |text| (*text).to_owned());
+            let protocol = rule.split_once('<').map_or("", |(protocol, _)| protocol);
+            let (from, to, groups) = (first("fromPort"), first("toPort"), first("groups"));
+            for group in elements(&groups, "groupId").into_iter().filter(|_| groups.contains(BY_GROUP)) {
+                let wanted = [
+                    ("GroupId", &*self.node_group),
+                    ("IpPermissions.1.IpProtocol", protocol),
+                    ("IpPermissions.1.FromPort", &from),
+                    ("IpPermissions.1.ToPort", &to),
+                    ("IpPermissions.1.Groups.1.GroupId", group),
+                ];
+                wire.ask(EC2, "RevokeSecurityGroupIngress", wanted).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Names of what there is in AWS for Services: balancers, target groups, security groups, and rules of the nodes'.

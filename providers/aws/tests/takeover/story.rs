@@ -58,6 +58,7 @@ impl Story {
         self.stage.join().await?;
         self.settled().await?;
         let upstream = self.swap(ours, Who::Upstream, Situation::Rollback).await?;
+        self.stage.remove_rules_by_group().await?;
         for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name).await?;
         }

@@ -66,7 +66,7 @@ const OPENED: &str = "Node security groups let the balancer's security group in 
                       rules come before the old ones go, and established connections are tracked. No effect on traffic.";
 const CLOSED: &str = "The old rules go once the new ones are there.";
 const BY_NETWORK: &str = "Upstream opens node security groups for clients' networks again, beside the rules for the \
-                          balancer's security group, which it removes with the Service. No effect on traffic.";
+                          balancer's security group, which have to be removed by hand (see above). No effect on traffic.";
 
 const ROWS: &[Row] = &[
     row(Situation::Upstream, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
