@@ -188,13 +188,17 @@ impl Stage {
             let first = |name: &str| elements(rule, name).first().map_or_else(String::new, |text| (*text).to_owned());
             let protocol = rule.split_once('<').map_or("", |(protocol, _)| protocol);
             let (from, to, groups) = (first("fromPort"), first("toPort"), first("groups"));
-            for group in elements(&groups, "groupId").into_iter().filter(|_| groups.contains(BY_GROUP)) {
+            for group in elements(&groups, "item").into_iter().filter(|group| group.contains(BY_GROUP)) {
+                let of = |name: &str| elements(group, name).first().map_or_else(String::new, |text| (*text).to_owned());
+                let (id, owner, description) = (of("groupId"), of("userId"), of("description"));
                 let wanted = [
                     ("GroupId", &*self.node_group),
                     ("IpPermissions.1.IpProtocol", protocol),
                     ("IpPermissions.1.FromPort", &from),
                     ("IpPermissions.1.ToPort", &to),
-                    ("IpPermissions.1.Groups.1.GroupId", group),
+                    ("IpPermissions.1.Groups.1.GroupId", &id),
+                    ("IpPermissions.1.Groups.1.UserId", &owner),
+                    ("IpPermissions.1.Groups.1.Description", &description),
                 ];
                 wire.ask(EC2, "RevokeSecurityGroupIngress", wanted).await?;
             }
