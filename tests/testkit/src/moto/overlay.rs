@@ -57,7 +57,7 @@ impl Recorded {
 /// What goes wrong with requests of one action.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// Action, such as `CreateListener`.
+    /// Action, such as `CreateListener`, or [`ANY_CHANGE`].
     pub action: String,
     /// Requests that still get through.
     pub after: usize,
@@ -66,6 +66,9 @@ pub struct Fault {
     /// What happens.
     pub trouble: Trouble,
 }
+
+/// In place of an action: every request that may change something.
+pub const ANY_CHANGE: &str = "*";
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
@@ -76,6 +79,8 @@ pub enum Trouble {
     AnswerLost,
     /// It is lost on its way.
     RequestLost,
+    /// It is carried out, and the sender waits for the answer for ever: the moment to kill it. It is recorded at once.
+    Stuck,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +135,11 @@ impl Overlay {
         self.state.lock().faults.push(fault);
     }
 
+    /// Takes back what is to go wrong.
+    pub fn heal(&self) {
+        self.state.lock().faults.clear();
+    }
+
     /// Forgets records and faults.
     pub fn reset(&self) {
         *self.state.lock() = State::default();
@@ -164,6 +174,11 @@ async fn answer(to: &Wire, state: &Mutex<State>, request: Request<Incoming>) -> 
             repair::answer(to, head, body, &recorded).await?;
             None
         }
+        Some(Trouble::Stuck) => {
+            repair::answer(to, head, body, &recorded).await?;
+            state.lock().recorded.push(recorded);
+            return std::future::pending().await;
+        }
         None => Some(repair::answer(to, head, body, &recorded).await?),
     };
     recorded.status = answer.as_ref().map(|answer| answer.status().as_u16());
@@ -185,7 +200,9 @@ fn record(head: &http::request::Parts, body: &Bytes) -> Recorded {
 
 /// What happens to this request; the first fault for its action that has anything left decides.
 fn trouble(faults: &mut [Fault], action: &str) -> Option<Trouble> {
-    let fault = faults.iter_mut().find(|fault| fault.action == action && fault.times > 0)?;
+    let is_change = !action.starts_with("Describe");
+    let concerns = |fault: &Fault| fault.action == action || fault.action == ANY_CHANGE && is_change;
+    let fault = faults.iter_mut().find(|fault| concerns(fault) && fault.times > 0)?;
     if fault.after > 0 {
         fault.after -= 1;
         return None;
