@@ -328,41 +328,39 @@ async fn a_budget_that_is_used_up_is_a_wait_and_nothing_is_read_again() {
     assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), 2, "once for each of the two beginnings, after {reads}");
 }
 
-/// What a test does, with budgets of which the reads of one service are used up at once.
-fn scarce(ec2: bool) -> Limits {
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_ec2_that_is_used_up_is_a_wait_and_what_is_there_is_not_read_again() {
     let slow = Rate { per_second: 0.1, burst: 1 };
-    match ec2 {
-        true => Limits { ec2_read: slow, ec2_write: slow, ..Limits::default() },
-        false => Limits { elb_read: slow, ..Limits::default() },
+    let rig = Rig::limited(2, &Limits { ec2_read: slow, ec2_write: slow, ..Limits::default() });
+    let web = service("web", &[80]);
+    let mut waited = Duration::ZERO;
+    for _ in 0..40 {
+        let op = rig.op().with_pending_for(waited);
+        match rig.balancers.ensure(&op, &rig.spec(&fresh(&web)), Depth::Verify).await.result {
+            Ok(Progress::Done) => break,
+            Ok(Progress::Pending { after, .. }) => {
+                waited += after;
+                tokio::time::sleep(after).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
+    assert!(waited > Duration::ZERO);
+    assert_eq!(rig.aws.load_balancers().len(), 1);
+    let reads = rig.aws.calls(Action::DescribeListeners) + rig.aws.calls(Action::DescribeTargetHealth);
+    assert!(reads <= 2, "what is there is known: {reads}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_is_used_up_is_a_wait_wherever_it_is() {
-    for ec2 in [true, false] {
-        let rig = Rig::limited(2, &scarce(ec2));
-        let web = service("web", &[80]);
-        let mut waited = Duration::ZERO;
-        for _ in 0..40 {
-            let op = rig.op().with_pending_for(waited);
-            match rig.balancers.ensure(&op, &rig.spec(&fresh(&web)), Depth::Verify).await.result {
-                Ok(Progress::Done) => break,
-                Ok(Progress::Pending { after, .. }) => {
-                    waited += after;
-                    tokio::time::sleep(after).await;
-                }
-                Err(error) => panic!("ec2: {ec2}: {error}"),
-            }
-        }
-        assert!(waited > Duration::ZERO, "ec2: {ec2}");
-        assert_eq!(rig.aws.load_balancers().len(), 1, "ec2: {ec2}");
-        if ec2 {
-            let reads = rig.aws.calls(Action::DescribeListeners) + rig.aws.calls(Action::DescribeTargetHealth);
-            assert!(reads <= 2, "what is there is known: {reads}");
-        }
-        let outcome = rig.balancers.delete(&rig.op(), &super::rig::reference(&web)).await;
-        assert!(outcome.is_ok(), "ec2: {ec2}: {outcome:?}");
-    }
+async fn a_budget_of_reads_that_is_used_up_is_a_wait_of_each_operation() {
+    let rig = Rig::limited(2, &Limits { elb_read: Rate { per_second: 0.1, burst: 1 }, ..Limits::default() });
+    let web = service("web", &[80]);
+    assert!(pending(&rig.ensure(&web, Depth::Verify).await) > Duration::ZERO);
+    assert!(pending(&rig.update(&web).await) > Duration::ZERO);
+    assert!(matches!(rig.delete(&web).await, Ok(Progress::Pending { .. })));
+    let error = rig.plan(&web).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Transient, "AWS did not throttle: {error}");
+    assert_eq!(rig.aws.writes(), 0);
 }
 
 fn slice(endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
