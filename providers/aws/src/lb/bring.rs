@@ -69,6 +69,7 @@ impl Core {
     pub(super) async fn ensure(&self, op: &Op, order: &Order<'_>, depth: Depth) -> LbOutcome {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
+        known.revive();
         let result = self.bring(op, order, depth, &mut known).await;
         let status = known.observed.as_ref().and_then(|seen| Some(status::of(&seen.balancer.as_ref()?.balancer)));
         self.memory.put(uid, known);
@@ -242,6 +243,7 @@ impl Core {
     pub(super) async fn update_backends(&self, op: &Op, order: &Order<'_>) -> LbOutcome {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
+        known.revive();
         let result = self.bring_backends(op, order, &mut known).await;
         known.changed = Some(Instant::now());
         self.memory.put(uid, known);

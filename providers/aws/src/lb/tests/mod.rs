@@ -5,4 +5,6 @@ mod classic;
 mod counts;
 mod crash;
 mod deletion;
+mod mending;
 mod rig;
+mod takeover;
