@@ -117,8 +117,9 @@ impl Applier<'_> {
             Action::CloseSecurityGroups => self.rules(false).await?,
             Action::ReleaseSecurityGroups(groups) => {
                 let progress = self.surroundings.security.detached(self.op, &self.wanted.owner, groups).await?;
-                if let Progress::Pending { after, why } = progress {
-                    self.left.push((after, why));
+                match progress {
+                    Progress::Pending { after, why } => self.left.push((after, why)),
+                    Progress::Done => self.picture.note(&step.action),
                 }
             }
             action => {

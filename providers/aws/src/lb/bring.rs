@@ -127,8 +127,28 @@ impl Core {
         }
         let before = known.observed.take();
         let mut observed = self.read(op, order, known, true).await?;
-        observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
+        self.carry_over(op, order.wanted, before, &mut observed).await?;
         Ok(observed)
+    }
+
+    /// Adds to what was read what cannot be read of the balancer: what is to be given up.
+    async fn carry_over(
+        &self,
+        op: &Op,
+        wanted: &Wanted,
+        before: Option<Observed>,
+        observed: &mut Observed,
+    ) -> Result<(), CloudError> {
+        if let Some(before) = before {
+            (observed.recorded_tags, observed.detached) = (before.recorded_tags, before.detached);
+        }
+        if let Some(seen) = &observed.balancer {
+            let used = &seen.balancer.security_groups;
+            let left = self.surroundings.security.left_over(op, &wanted.owner, used).await.map_err(unsettled)?;
+            observed.detached.extend(left);
+            observed.detached.retain(|group| !used.contains(group));
+        }
+        Ok(())
     }
 
     async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
@@ -327,7 +347,7 @@ impl Core {
             }
             Some(_) => self.read(op, order, known, true).await?,
         };
-        observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
+        self.carry_over(op, wanted, before, &mut observed).await?;
         let existing = observed.balancer.as_ref().map(|seen| &*seen.balancer.security_groups);
         let front = self.surroundings.security.front_plan(op, wanted, existing).await?;
         let groups = if front.complete { front.groups } else { Vec::new() };
@@ -336,6 +356,12 @@ impl Core {
         let mut changes = front.changes;
         changes.extend(steps.iter().filter_map(|step| step.describe(&wanted.name)));
         changes.extend(self.compare_rules(op, wanted, &observed, &backing).await?);
+        let left = observed.detached.iter().filter(|group| !resolved.groups.contains(group));
+        changes.extend(left.map(|group| PlannedChange {
+            operation: "DeleteSecurityGroup".into(),
+            object: (&**group).into(),
+            reason: "it is not on the load balancer any more".into(),
+        }));
         changes.extend(unpublished(order.service, &observed)?);
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);

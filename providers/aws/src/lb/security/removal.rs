@@ -87,6 +87,23 @@ impl SecurityGroups {
         Ok(progress)
     }
 
+    /// Finds the group that was made for a Service and is not among its load balancer's, as an interrupted removal leaves
+    /// it.
+    ///
+    /// # Errors
+    /// AWS' own.
+    pub async fn left_over(
+        &self,
+        op: &Op,
+        owner: &OwnerName,
+        used: &[SecurityGroupId],
+    ) -> Result<Option<SecurityGroupId>, CloudError> {
+        let groups = self.book.groups(op, PREVIEW_AGE.min(self.trust())).await?;
+        let group = managed::find(&groups, &names::security_group(op.cluster_name(), owner));
+        let group = group.filter(|group| !used.contains(&group.id) && self.is_made_for(op, group, owner));
+        Ok(group.map(|group| group.id.clone()))
+    }
+
     /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
     /// the Service's by its tag, or by its name where upstream made it.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &OwnerName) -> bool {
