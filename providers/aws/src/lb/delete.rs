@@ -17,9 +17,12 @@ use super::{
     ownership::{self, belongs, group_prefix},
     sweep,
 };
-use crate::api::{
-    LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
-    elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
+use crate::{
+    api::{
+        LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
+        elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
+    },
+    cluster::Cluster,
 };
 
 /// First and longest wait for something that is still in use.
@@ -124,9 +127,14 @@ impl Core {
         };
         let groups = of_these.iter().chain(&made).filter(|arn| belongs(tags.get(arn.as_str()), ours(arn)));
         let groups = groups.cloned().collect();
-        // One without tags is gone.
-        let foreign = foreign.into_iter().filter(|(arn, _)| tags.contains_key(arn.as_str()));
-        let foreign = foreign.map(|(_, balancer)| balancer.name).collect();
+        // One that has no tags to read is gone. Under a name that nobody else in the cluster gets are rules of ours, whatever
+        // became of the balancer.
+        let theirs = |name: &str, tags: &Tags| {
+            by_name(name) == ownership::Found::Named || (Cluster::any(tags) && !self.scope.cluster.has(tags))
+        };
+        let foreign = foreign.into_iter().map(|(arn, balancer)| (balancer.name, tags.get(arn.as_str())));
+        let foreign = foreign.filter(|(name, tags)| tags.is_some_and(|tags| theirs(name, tags)));
+        let foreign = foreign.map(|(name, _)| name).collect();
         Ok(Found { balancers: balancers.into_values().collect(), groups, foreign })
     }
 

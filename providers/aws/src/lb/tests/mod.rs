@@ -5,6 +5,7 @@ mod classic;
 mod counts;
 mod crash;
 mod deletion;
+mod matrix;
 mod mending;
 mod rig;
 mod takeover;
