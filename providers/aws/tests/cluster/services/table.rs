@@ -123,6 +123,7 @@ pub(super) fn plain(places: &Places) -> Vec<Case> {
     cases
 }
 
+// length: one table
 fn placement(places: &Places) -> Vec<Case> {
     vec![
         Case::new(
@@ -207,6 +208,7 @@ fn placement(places: &Places) -> Vec<Case> {
     ]
 }
 
+// length: one table
 fn listeners(places: &Places) -> Vec<Case> {
     let [first, second] = &places.certificates;
     vec![
@@ -378,6 +380,7 @@ fn attributes() -> Vec<Case> {
 }
 
 /// Load balancers with security groups: nodes admit these.
+// length: one table
 pub(super) fn managed(places: &Places) -> Vec<Case> {
     let certificate = &places.certificates[0];
     vec![
