@@ -22,6 +22,7 @@ use crate::{
         LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
     },
+    client::Meaning,
     cluster::Cluster,
 };
 
@@ -97,7 +98,7 @@ impl Core {
         let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
         let made: BTreeSet<TargetGroupArn> = made.chain(known.groups.iter().cloned()).collect();
         let listed = sweep::groups(&self.scope, op).await?;
-        let groups = groups_of(doomed.owner, &listed, &candidates);
+        let groups = groups_of(doomed.owner, &listed, &candidates, None);
         let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));
         let arns: BTreeSet<Box<str>> = arns.map(Into::into).collect();
         let mut tags = sweep::tags(&self.scope, op, arns.into_iter().collect()).await?;
@@ -108,18 +109,22 @@ impl Core {
         let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) = candidates
             .into_iter()
             .partition(|(arn, balancer)| belongs(tags.get(arn.as_str()), by_name(&balancer.name)));
+        let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed.unwrap_or_else(|| ago(RECENT));
             let sweep = self.observer.sweeps.since(op, since).await?;
             let ours = |arn: &str| belongs(sweep.tags.get(arn), ownership::Found::Among);
             let found = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
             balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
+            there = Some(sweep.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
         }
-        let of_these = groups_of(doomed.owner, &listed, &balancers);
+        let of_these = groups_of(doomed.owner, &listed, &balancers, there.as_ref());
         let unread = of_these.iter().filter(|arn| !tags.contains_key(arn.as_str())).map(|arn| arn.as_str().into());
         tags.extend(sweep::tags(&self.scope, op, unread.collect()).await?);
-        let attached =
-            |arn: &TargetGroupArn| listed.iter().any(|group| group.arn == *arn && !group.load_balancers.is_empty());
+        let attached = |arn: &TargetGroupArn| {
+            let mut users = listed.iter().filter(|group| group.arn == *arn).flat_map(|group| &group.load_balancers);
+            users.any(|user| balancers.contains_key(user))
+        };
         let ours = |arn: &TargetGroupArn| match () {
             () if of_these.contains(arn) && attached(arn) => ownership::Found::Computed,
             () if made.contains(arn) => ownership::Found::Named,
@@ -169,6 +174,8 @@ impl Core {
                 Ok(()) => {}
                 Err(error) if error.is("TargetGroupNotFound") => {}
                 Err(error) if error.is("ResourceInUse") => in_use.push(arn.to_string()),
+                // The others would wait and fail alike.
+                Err(error) if Meaning::of(error.code()) == Meaning::Throttled => return Err(error.into()),
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
         }
@@ -192,17 +199,23 @@ struct Found {
 }
 
 /// Returns the target groups that may be a Service's: those that only its balancers use, and those that nothing uses and
-/// that are called as its are.
+/// that are called as its are. `there`: all balancers, where that is known.
 fn groups_of(
     owner: &OwnerName,
     listed: &[TargetGroup],
     balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
+    there: Option<&BTreeSet<LoadBalancerArn>>,
 ) -> BTreeSet<TargetGroupArn> {
     let prefix = group_prefix(owner);
-    let may_be = |group: &&TargetGroup| match &*group.load_balancers {
-        [] => group.name.starts_with(&prefix),
-        // One that somebody else's balancer uses as well is in use.
-        users => users.iter().all(|arn| balancers.contains_key(arn)),
+    // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
+    let gone = |arn: &LoadBalancerArn| there.is_some_and(|there| !there.contains(arn));
+    let may_be = |group: &&TargetGroup| {
+        let users: Vec<_> = group.load_balancers.iter().filter(|arn| !gone(arn)).collect();
+        match &*users {
+            [] => group.name.starts_with(&prefix),
+            // One that somebody else's balancer uses as well is in use.
+            users => users.iter().all(|arn| balancers.contains_key(*arn)),
+        }
     };
     listed.iter().filter(may_be).map(|group| group.arn.clone()).collect()
 }

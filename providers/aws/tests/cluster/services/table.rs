@@ -276,6 +276,8 @@ fn targets() -> Vec<Case> {
         Case::new("labels", &[":80: target node-1 {80}", "!:80: target node-0"])
             .with("target-node-labels", "disk=ssd")
             .change(json!({"target-node-labels": null}), &[":80: target node-0 {80}", ":80: target node-1 {80}"]),
+        Case::new("unlabelled", &[":80: target node-0 {80}", ":80: target node-1 {80}"])
+            .change(json!({"target-node-labels": "disk"}), &[":80: target node-1 {80}", "!:80: target node-0"]),
         Case::new("pods", &[":80: to TCP 8080 ip", ":80: target 10.0.0.77 8080", "!:80: target 10.0.1.78"])
             .with("nlb-target-type", "ip"),
         Case::new(
