@@ -220,6 +220,8 @@ pub struct SetSubnets {
     pub subnets: Vec<SubnetMapping>,
     /// `EnablePrefixForIpv6SourceNat`.
     pub ipv6_source_nat: Option<bool>,
+    /// Address families, where they change as well.
+    pub ip_address_type: Option<IpAddressType>,
 }
 
 /// Sets the address families of a load balancer.

@@ -21,6 +21,8 @@ pub mod reason {
     pub const QUOTA: &str = "AWSQuotaExceeded";
     /// AWS refuses what the object asks for.
     pub const REFUSED: &str = "AWSRequestRefused";
+    /// Our own budget of requests is used up.
+    pub const BUDGET: &str = "AWSRequestBudget";
 }
 
 /// What a code means, whatever was asked.
@@ -132,7 +134,10 @@ impl From<AwsError> for CloudError {
         let Fault::Answer { code, request_id, .. } = &error.fault else {
             return match &error.fault {
                 Fault::Refused(refused) => refused.clone(),
-                Fault::Budget(after) => Self::new(ErrorKind::Throttled, error.to_string()).with_retry_after(*after),
+                Fault::Budget(after) => {
+                    let spent = Self::new(ErrorKind::Throttled, error.to_string());
+                    spent.with_retry_after(*after).with_reason(reason::BUDGET)
+                }
                 Fault::Answer { .. } | Fault::Unanswered(_) => with_cause(error),
             };
         };
@@ -153,6 +158,12 @@ impl From<AwsError> for CloudError {
             None => cloud,
         }
     }
+}
+
+/// Returns when a request may be sent that our own budget kept back; `None` for every other error. AWS did not see it, so
+/// that nothing is in doubt.
+pub(crate) fn turn_after(error: &CloudError) -> Option<Duration> {
+    error.retry_after().filter(|_| error.reason() == Some(reason::BUDGET))
 }
 
 /// Names the action that a policy has to allow.
@@ -240,5 +251,8 @@ mod tests {
         let fault = Fault::Budget(Duration::from_secs(7));
         let error = CloudError::from(AwsError { action: Some(Action::RegisterTargets), fault });
         assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Throttled, Some(Duration::from_secs(7))));
+        assert_eq!(turn_after(&error), Some(Duration::from_secs(7)));
+        let throttled = AwsError::answer(Action::RegisterTargets, 400, "ThrottlingException", "no");
+        assert_eq!(turn_after(&CloudError::from(throttled).with_retry_after(Duration::from_secs(7))), None);
     }
 }

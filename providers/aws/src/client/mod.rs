@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 
-pub(crate) use self::classify::Meaning;
 pub use self::classify::reason;
+pub(crate) use self::classify::{Meaning, turn_after};
 use self::{budget::Budgets, metrics::ApiMetrics};
 use crate::{
     api::{AwsError, Class, Fault, Page, Request, Transport},

@@ -142,8 +142,8 @@ impl State {
 
     pub(super) fn set_subnets(&mut self, c: &elb::SetSubnets) -> Answer<()> {
         let balancer = self.balancer(&c.arn)?;
-        check_source_nat(c.ipv6_source_nat, balancer.ip_address_type)?;
-        let (scheme, family) = (balancer.scheme, balancer.ip_address_type);
+        let (scheme, family) = (balancer.scheme, c.ip_address_type.unwrap_or(balancer.ip_address_type));
+        check_source_nat(c.ipv6_source_nat, family)?;
         let mut mappings = c.subnets.clone();
         for new in &mut mappings {
             let Some(old) = balancer.mappings.iter().find(|old| old.subnet == new.subnet) else { continue };
@@ -158,7 +158,11 @@ impl State {
             new.ipv6 = new.ipv6.or(old.ipv6);
         }
         self.check_mappings(&mappings, scheme, family, Some(&c.arn))?;
+        if c.ip_address_type.is_some() {
+            self.check_listeners(&c.arn, &mappings, family)?;
+        }
         let balancer = self.balancer_mut(&c.arn)?;
+        balancer.ip_address_type = family;
         balancer.mappings = mappings;
         balancer.ipv6_source_nat = c.ipv6_source_nat.unwrap_or(balancer.ipv6_source_nat);
         self.place_interfaces(&c.arn);
@@ -167,18 +171,24 @@ impl State {
 
     pub(super) fn set_ip_address_type(&mut self, c: &elb::SetIpAddressType) -> Answer<()> {
         let mappings = self.balancer(&c.arn)?.mappings.clone();
-        self.check_families(&mappings, c.ip_address_type)?;
+        self.check_listeners(&c.arn, &mappings, c.ip_address_type)?;
+        self.balancer_mut(&c.arn)?.ip_address_type = c.ip_address_type;
+        Ok(())
+    }
+
+    /// Checks that subnets and listeners fit address families.
+    fn check_listeners(&self, arn: &LoadBalancerArn, mappings: &[SubnetMapping], family: IpAddressType) -> Answer<()> {
+        self.check_families(mappings, family)?;
         let udp = |protocol| matches!(protocol, elb::ElbProtocol::Udp | elb::ElbProtocol::TcpUdp);
-        let listeners = || self.listeners.values().filter(|listener| listener.load_balancer == c.arn);
+        let listeners = || self.listeners.values().filter(|listener| listener.load_balancer == *arn);
         let v6 = |arn| self.target_groups.get(arn).is_some_and(|group| group.ip_address_type == IpAddressType::Ipv6);
-        let bad = match c.ip_address_type {
+        let bad = match family {
             IpAddressType::Dualstack => listeners().any(|it| udp(it.protocol) && !v6(&it.target_group)),
             _ => listeners().any(|it| v6(&it.target_group)),
         };
         if bad {
             return refuse(CONFLICT, "A listener has a target group that this IP address type does not support");
         }
-        self.balancer_mut(&c.arn)?.ip_address_type = c.ip_address_type;
         Ok(())
     }
 

@@ -213,6 +213,7 @@ impl State {
 
     pub(super) fn add_certificates(&mut self, c: &elb::AddListenerCertificates) -> Answer<()> {
         let balancer = self.tls_listener(&c.arn)?.load_balancer.clone();
+        only_one(&c.certificates)?;
         for certificate in &c.certificates {
             self.check_certificate(certificate)?;
         }
@@ -230,6 +231,7 @@ impl State {
 
     pub(super) fn remove_certificates(&mut self, c: &elb::RemoveListenerCertificates) -> Answer<()> {
         let listener = self.tls_listener(&c.arn)?;
+        only_one(&c.certificates)?;
         if listener.certificate.as_ref().is_some_and(|default| c.certificates.contains(default)) {
             return refuse("OperationNotPermitted", "The default certificate of a listener cannot be removed");
         }
@@ -262,6 +264,14 @@ impl State {
             Some(listener) => Ok(listener),
             None => refuse(UNKNOWN, format!("Listener '{arn}' not found")),
         }
+    }
+}
+
+/// AWS takes one certificate per call.
+fn only_one(certificates: &[Box<str>]) -> Answer<()> {
+    match certificates {
+        [_] => Ok(()),
+        _ => invalid(format!("You must specify one certificate, not {}", certificates.len())),
     }
 }
 

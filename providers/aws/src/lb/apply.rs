@@ -9,14 +9,14 @@ use super::{
     effect::Picture,
     model::{ListenerKey, Wanted},
     observe::{Observer, foreign},
-    plan::{Action, GroupRef, ListenerSettings, Step},
+    plan::{Action, GroupRef, ListenerSettings, Step, SubnetChange},
     register::{Registered, register},
     security::Exposure,
     surroundings::Surroundings,
 };
 use crate::{
     api::{
-        AwsError, Fault, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
+        AwsError, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
         elb::{
             AddElbTags, AddListenerCertificates, CreateListener, CreateTargetGroup, DeleteListener, DeleteTargetGroup,
             DeregisterTargets, ListenerSpec, ModifyListener, ModifyListenerAttributes, ModifyLoadBalancerAttributes,
@@ -24,6 +24,7 @@ use crate::{
             SetIpAddressType, SetSecurityGroups, SetSubnets, Target,
         },
     },
+    client,
     scope::Scope,
 };
 
@@ -45,6 +46,10 @@ pub(super) enum Halt {
 
 impl From<CloudError> for Halt {
     fn from(error: CloudError) -> Self {
+        // Nothing was sent.
+        if let Some(after) = client::turn_after(&error) {
+            return Self::Later(after, error.to_string().into());
+        }
         // AWS does not know what was there a moment ago. It is not known what there is; the next look tells.
         match error.kind() {
             ErrorKind::NotFound => Self::Failed(error.into_transient()),
@@ -55,10 +60,7 @@ impl From<CloudError> for Halt {
 
 impl From<AwsError> for Halt {
     fn from(error: AwsError) -> Self {
-        match &error.fault {
-            Fault::Budget(after) => Self::Later(*after, error.to_string().into()),
-            _ => CloudError::from(error).into(),
-        }
+        CloudError::from(error).into()
     }
 }
 
@@ -148,11 +150,12 @@ impl Applier<'_> {
                 let request = SetIpAddressType { arn: self.balancer()?, ip_address_type: *ip_address_type };
                 client.write(op, request, why).await?;
             }
-            Action::SetSubnets(subnets, nat) => {
-                let request = SetSubnets { arn: self.balancer()?, subnets: subnets.clone(), ipv6_source_nat: *nat };
+            Action::SetSubnets(change) => {
+                let SubnetChange { subnets, ipv6_source_nat, ip_address_type, removes } = change.clone();
+                let request = SetSubnets { arn: self.balancer()?, subnets, ipv6_source_nat, ip_address_type };
                 let set = client.write(op, request, why).await;
                 set.inspect_err(|error| self.note_failure(error))?;
-                if why.contains("not wanted") {
+                if removes {
                     op.event(EventKind::Warning, "LoadBalancerSubnetsRemoved", why);
                 }
             }
@@ -192,13 +195,14 @@ impl Applier<'_> {
                 let request = ModifyListenerAttributes { arn, attributes: attributes.clone() };
                 self.settled(client.write(op, request, why).await)?;
             }
-            Action::AddListenerCertificates(listener, certificates) => {
+            Action::AddListenerCertificate(listener, certificate) => {
                 let arn = self.picture.listener(listener).ok_or_else(missing)?;
-                let request = AddListenerCertificates { arn, certificates: certificates.clone() };
+                let request = AddListenerCertificates { arn, certificates: vec![certificate.clone()] };
                 self.settled(client.write(op, request, why).await)?;
             }
-            Action::RemoveListenerCertificates(arn, certificates) => {
-                let request = RemoveListenerCertificates { arn: arn.clone(), certificates: certificates.clone() };
+            Action::RemoveListenerCertificate(arn, certificate) => {
+                let certificates = vec![certificate.clone()];
+                let request = RemoveListenerCertificates { arn: arn.clone(), certificates };
                 client.write(op, request, why).await?;
             }
             Action::DeleteListener(arn) => {
@@ -263,7 +267,7 @@ impl Applier<'_> {
             if let Some(seen) = &mut self.picture.observed.balancer {
                 seen.listeners = listeners;
             }
-            self.observer.complete(self.op, &mut self.picture.observed).await?;
+            self.observer.complete(self.op, &self.wanted.owner, &mut self.picture.observed).await?;
             return Err(Halt::Replan);
         }
         self.picture.made_listener(made?, &settings.tags);
@@ -355,7 +359,7 @@ impl Applier<'_> {
 }
 
 /// When to try refused targets again: an instance that is starting is refused until it runs.
-const REFUSED: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(300));
+pub(super) const REFUSED: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(300));
 
 /// A plan makes what its later steps need.
 fn missing() -> Halt {

@@ -9,21 +9,22 @@ use ccm_core::{
 use tokio::time::Instant;
 
 use super::{
-    apply::{Applier, Halt},
+    apply::{Applier, Halt, REFUSED},
     effect::Picture,
     memory::{Known, Memory},
     model::{SubnetChoice, Targets, Wanted, WantedListener},
     names,
     observe::{Observer, Question, ago, names_of},
-    plan::{self, Resolved, Step},
+    plan::{self, Action, Resolved, Step},
     security::Exposure,
     seen::Observed,
     status,
-    surroundings::{Facts, Surroundings},
+    surroundings::{Facts, Fitness, Surroundings},
     targets,
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
+    client,
     cluster::SERVICE_TAG,
     instances::InstanceStore,
     provider_id,
@@ -56,7 +57,19 @@ pub(super) struct Order<'a> {
 struct Backing {
     targets: Targets,
     instances: BTreeSet<InstanceId>,
+    /// Those of them that stay targets and do not become any.
+    stopped: BTreeSet<InstanceId>,
     node_groups: BTreeSet<SecurityGroupId>,
+}
+
+/// Instances behind nodes.
+pub(super) struct Standing {
+    /// All that are there, or of which that is not known.
+    pub(super) instances: BTreeSet<InstanceId>,
+    /// Those of them that are stopped: where they are targets they stay it, and nowhere else they become one.
+    pub(super) stopped: BTreeSet<InstanceId>,
+    /// Security groups of all.
+    groups: BTreeSet<SecurityGroupId>,
 }
 
 impl Core {
@@ -86,7 +99,9 @@ impl Core {
         let observed = match self.look(op, order, depth, known).await {
             Ok(observed) => observed,
             Err(error) => {
-                known.doubt();
+                if client::turn_after(&error).is_none() {
+                    known.doubt();
+                }
                 return Err(error);
             }
         };
@@ -100,19 +115,9 @@ impl Core {
         let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
         known.changed = Some(Instant::now());
         if matches!(result, Ok(Progress::Done)) {
-            self.applied(known, wanted, backing);
+            note_applied(known, wanted, backing);
         }
         result
-    }
-
-    fn applied(&self, known: &mut Known, wanted: &Wanted, backing: Backing) {
-        let _ = self;
-        if let Some(observed) = &mut known.observed {
-            observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
-            observed.frozen.clear();
-        }
-        known.applied = Some((Arc::new(wanted.clone()), backing.targets));
-        (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
     }
 
     /// Finds out what there is, as far as it is not known.
@@ -120,8 +125,12 @@ impl Core {
         let recent = known.read_at.is_some_and(|at| at > ago(TAKEN_UP));
         let taken_up = known.applied.is_none() && recent && op.pending_for() > Duration::ZERO;
         if let Some(mut observed) = known.observed.take().filter(|_| depth == Depth::Trust || taken_up) {
-            if !observed.is_full() {
-                self.observer.complete(op, &mut observed).await?;
+            if !observed.is_full()
+                && let Err(error) = self.observer.complete(op, &order.wanted.owner, &mut observed).await
+            {
+                // Unless it is in doubt now, the rest of it can be read later.
+                known.observed = Some(observed);
+                return Err(error);
             }
             return Ok(observed);
         }
@@ -152,17 +161,10 @@ impl Core {
     }
 
     async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
-        let (names, by_uid) = self.names(order);
+        let names = names(order);
         let observed = self.observer.read(op, &question(order, &names, known), all).await?;
-        let _ = by_uid;
         known.read_at = Some(Instant::now());
         Ok(observed)
-    }
-
-    fn names(&self, order: &Order<'_>) -> (Vec<Box<str>>, Box<str>) {
-        let _ = self;
-        let by_uid = names::load_balancer(&order.wanted.owner.uid);
-        (names_of(order.wanted, &by_uid), by_uid)
     }
 
     /// Works out what depends on the VPC and the cluster.
@@ -209,9 +211,11 @@ impl Core {
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = Picture::new(observed);
         for _ in 0..ROUNDS {
-            let steps = plan::plan(wanted, resolved, &picture.observed)?;
+            let mut steps = plan::plan(wanted, resolved, &picture.observed)?;
+            let waits = spare(op, &mut steps, &backing.stopped);
             picture = Picture::new(picture.observed);
             let mut applier = self.applier(op, wanted, &instances, &mut picture);
+            applier.left.extend(waits);
             let ended = applier.apply(&steps).await;
             let (left, no_room) = (applier.left, applier.no_room);
             match ended {
@@ -278,22 +282,27 @@ impl Core {
             Some(observed) => observed,
             None => self.read(op, order, known, false).await?,
         };
-        if unread(&observed) {
-            self.observer.complete(op, &mut observed).await?;
+        if unread(&observed)
+            && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
+        {
+            known.observed = Some(observed).filter(|_| client::turn_after(&error).is_some());
+            return Err(error);
         }
         if observed.balancer.is_none() {
             let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
             return Err(error);
         }
         let mut steps = plan::membership(wanted, &backing.targets, &observed);
+        let waits = spare(op, &mut steps, &backing.stopped);
         if !backing.node_groups.is_subset(&known.node_groups) {
             let why = "nodes bring another security group".into();
-            steps.insert(0, Step { action: plan::Action::OpenSecurityGroups, why });
+            steps.insert(0, Step { action: Action::OpenSecurityGroups, why });
         }
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = Picture::new(observed);
         let served = served(known.applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
         let mut applier = self.applier(op, &served, &instances, &mut picture);
+        applier.left.extend(waits);
         let ended = applier.apply(&steps).await;
         let (left, no_room) = (applier.left, applier.no_room);
         match ended {
@@ -343,7 +352,7 @@ impl Core {
         let before = known.observed.take();
         let mut observed = match &before {
             None => {
-                let names = self.names(order).0;
+                let names = names(order);
                 let observed = self.observer.first_look(op, &question(order, &names, known)).await?;
                 known.read_at = Some(Instant::now());
                 observed
@@ -369,7 +378,7 @@ impl Core {
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);
             known.observed = Some(observed);
-            self.applied(known, wanted, backing);
+            note_applied(known, wanted, backing);
         } else {
             (known.observed, known.applied) = (Some(observed), None);
         }
@@ -397,41 +406,75 @@ impl Core {
         self.surroundings.security.plan(op, &exposure).await
     }
 
-    /// Finds the targets: for instances what runs, as far as it is known without asking for those that do.
+    /// Finds the targets: for instances what may run, as far as it is known without asking for those that do.
     async fn backing(&self, op: &Op, wanted: &Wanted, backends: &BackendSet) -> Result<Backing, CloudError> {
         match backends {
             BackendSet::Nodes(nodes) => {
-                let (instances, node_groups) = self.running(op, nodes).await;
-                Ok(Backing { targets: targets::instances(wanted, &instances), instances, node_groups })
+                let Standing { instances, stopped, groups } = self.standing(op, nodes).await;
+                let targets = targets::instances(wanted, &instances);
+                Ok(Backing { targets, instances, stopped, node_groups: groups })
             }
             BackendSet::Endpoints(slices) => {
                 let networks = self.surroundings.vpc.networks(op, false).await?;
                 let targets = targets::endpoints(wanted, slices, &networks);
-                Ok(Backing { targets, instances: BTreeSet::new(), node_groups: BTreeSet::new() })
+                let (instances, stopped) = (BTreeSet::new(), BTreeSet::new());
+                Ok(Backing { targets, instances, stopped, node_groups: BTreeSet::new() })
             }
         }
     }
 
-    /// Returns instances that may run. What is not known may: AWS tells.
-    pub(super) async fn running(
-        &self,
-        op: &Op,
-        nodes: &[Arc<NodeView>],
-    ) -> (BTreeSet<InstanceId>, BTreeSet<SecurityGroupId>) {
+    /// Returns the instances of nodes but for those that are proved to be gone. What is not known may run: AWS tells. The
+    /// word that one is stopped may be old, so that it is asked for again; without an answer it is not known.
+    pub(super) async fn standing(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Standing {
         let nodes = nodes.iter().map(|node| &**node).filter(|node| targets::takes_traffic(node));
-        let ids: Vec<InstanceId> = provider_id::known_instances(nodes);
+        let mut ids: Vec<InstanceId> = provider_id::known_instances(nodes);
         let mut facts = self.surroundings.facts(op, &ids, Duration::MAX).await;
-        let runs =
-            |facts: Option<&Option<Facts>>| facts.is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.runs));
-        let idle: Vec<_> = ids.iter().filter(|id| !runs(facts.get(*id))).cloned().collect();
-        if !idle.is_empty() {
-            facts.extend(self.surroundings.facts(op, &idle, RECHECK).await);
+        let old: Vec<_> = facts.extract_if(|_, facts| facts.as_ref().is_some_and(Facts::stopped)).collect();
+        if !old.is_empty() {
+            let old: Vec<_> = old.into_iter().map(|(id, _)| id).collect();
+            facts.extend(self.surroundings.facts(op, &old, RECHECK).await);
         }
-        let running: BTreeSet<_> = ids.into_iter().filter(|id| runs(facts.get(id))).collect();
-        let groups = running.iter().filter_map(|id| facts.get(id)?.as_ref()).flat_map(|facts| facts.groups.clone());
-        let groups = groups.collect();
-        (running, groups)
+        ids.retain(|id| {
+            facts.get(id).is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.fitness != Fitness::Gone))
+        });
+        let known = || ids.iter().filter_map(|id| Some((id, facts.get(id)?.as_ref()?)));
+        let stopped = known().filter(|(_, facts)| facts.stopped()).map(|(id, _)| id.clone()).collect();
+        let groups = known().flat_map(|(_, facts)| facts.groups.iter().cloned()).collect();
+        Standing { stopped, groups, instances: ids.into_iter().collect() }
     }
+}
+
+/// Takes registrations of stopped instances out of a plan, because AWS refuses them; says what is waited for then.
+fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Option<(Duration, Box<str>)> {
+    let mut spared = BTreeSet::new();
+    steps.retain_mut(|step| {
+        let Action::RegisterTargets(_, targets) = &mut step.action else { return true };
+        targets.retain(|target| match stopped.get(&InstanceId::from(&*target.id)) {
+            Some(id) => {
+                spared.insert(id);
+                false
+            }
+            None => true,
+        });
+        !targets.is_empty()
+    });
+    let why = || format!("{} instances are stopped and no targets yet", spared.len());
+    (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
+}
+
+/// Notes that everything is as wanted.
+fn note_applied(known: &mut Known, wanted: &Wanted, backing: Backing) {
+    if let Some(observed) = &mut known.observed {
+        observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
+        observed.frozen.clear();
+    }
+    known.applied = Some((Arc::new(wanted.clone()), backing.targets));
+    (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
+}
+
+/// Returns the names under which a balancer may be found.
+fn names(order: &Order<'_>) -> Vec<Box<str>> {
+    names_of(order.wanted, &names::load_balancer(&order.wanted.owner.uid))
 }
 
 fn question<'a>(order: &'a Order<'_>, names: &'a [Box<str>], known: &Known) -> Question<'a> {

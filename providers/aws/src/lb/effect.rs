@@ -104,9 +104,11 @@ impl Picture {
     pub fn note(&mut self, action: &Action) {
         match action {
             Action::SetIpAddressType(family) => self.balancer_mut(|seen| seen.balancer.ip_address_type = Some(*family)),
-            Action::SetSubnets(subnets, nat) => self.balancer_mut(|seen| {
-                seen.balancer.zones = subnets.iter().map(|mapping| zone(mapping, &seen.balancer.zones)).collect();
-                seen.balancer.ipv6_source_nat = nat.or(seen.balancer.ipv6_source_nat);
+            Action::SetSubnets(change) => self.balancer_mut(|seen| {
+                seen.balancer.ip_address_type = change.ip_address_type.or(seen.balancer.ip_address_type);
+                seen.balancer.zones =
+                    change.subnets.iter().map(|mapping| zone(mapping, &seen.balancer.zones)).collect();
+                seen.balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.balancer.ipv6_source_nat);
             }),
             Action::SetSecurityGroups(groups, rules) => {
                 let before = self.observed.balancer.iter().flat_map(|seen| &seen.balancer.security_groups);
@@ -136,12 +138,12 @@ impl Picture {
             Action::ModifyListenerAttributes(listener, set) => {
                 self.listener_mut(listener, |seen| set_attributes(&mut seen.attributes, set));
             }
-            Action::AddListenerCertificates(listener, add) => self.listener_mut(listener, |seen| {
-                seen.certificates.iter_mut().for_each(|have| have.extend(add.clone()));
+            Action::AddListenerCertificate(listener, add) => self.listener_mut(listener, |seen| {
+                seen.certificates.iter_mut().for_each(|have| _ = have.insert(add.clone()));
             }),
-            Action::RemoveListenerCertificates(arn, remove) => {
+            Action::RemoveListenerCertificate(arn, remove) => {
                 self.listener_mut(&ListenerRef::Existing(arn.clone()), |seen| {
-                    seen.certificates.iter_mut().for_each(|have| have.retain(|arn| !remove.contains(arn)));
+                    seen.certificates.iter_mut().for_each(|have| _ = have.remove(remove));
                 });
             }
             Action::DeleteListener(arn) => {

@@ -18,7 +18,6 @@ pub(crate) fn wanted() -> Wanted {
     Wanted {
         owner: OwnerName { namespace: "default".into(), name: "web".into(), uid: "uid-1".into() },
         name: "a1".into(),
-        custom_name: false,
         scheme: Scheme::InternetFacing,
         ip_address_type: IpAddressType::Ipv4,
         subnets: SubnetChoice::Discover,
@@ -39,7 +38,6 @@ pub(crate) fn wanted() -> Wanted {
         sources: vec!["0.0.0.0/0".parse().unwrap()],
         node_labels: Vec::new(),
         target_type: TargetType::Instance,
-        publish_addresses: false,
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn read(reads: &mut Reads<'_>, placement: &Placement, check: &HealthC
     let targets = TargetAttributes::read(reads);
     let mut fronts = fronts(reads, &tls);
     fronts.sort_by_key(|front| (front.port.port, front.protocol));
+    one_for_each_port(reads, &fronts);
     if fronts.is_empty() && reads.service.ports.is_empty() {
         reads.annotations.mistake("spec.ports", "requested load balancer with no ports");
     }
@@ -169,6 +170,21 @@ fn fronts<'a>(reads: &mut Reads<'a>, tls: &TlsChoice) -> Vec<Front<'a>> {
         }
     }
     found
+}
+
+/// Notes ports that want two listeners: AWS has one for each, and TLS does not go together with UDP in one.
+fn one_for_each_port(reads: &mut Reads<'_>, fronts: &[Front<'_>]) {
+    let collide = |pair: &&[Front<'_>]| pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol;
+    for pair in fronts.windows(2).filter(collide) {
+        let said = |front: &Front<'_>| format!("\"{}\" ({})", front.port.name, front.protocol);
+        let message = format!(
+            "ports {} and {} want a listener each on port {}, where AWS allows one",
+            said(&pair[0]),
+            said(&pair[1]),
+            pair[0].port.port
+        );
+        reads.annotations.mistake("spec.ports", message);
+    }
 }
 
 fn wire(protocol: Protocol) -> ElbProtocol {

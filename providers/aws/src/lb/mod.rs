@@ -10,6 +10,7 @@ mod bring;
 mod cached;
 pub mod classic;
 mod delete;
+mod denials;
 pub mod effect;
 #[cfg(test)]
 mod fixtures;
@@ -53,7 +54,7 @@ use self::{
     model::{Groups, OwnerName, Wanted},
     old::Old,
 };
-use crate::{api::SecurityGroupId, instances::InstanceStore, scope::Scope};
+use crate::{api::SecurityGroupId, client, instances::InstanceStore, scope::Scope};
 
 /// Network Load Balancers; and classic ones that upstream made, as far as members and deletion go.
 pub struct NetworkLoadBalancers {
@@ -136,7 +137,9 @@ impl LoadBalancers for NetworkLoadBalancers {
             Verdict::Elsewhere => Claim::Elsewhere,
             Verdict::Refused(mistakes) if reading.looks_classic => {
                 let mistakes: Vec<_> = mistakes.iter().map(|m| (m.field.clone(), m.message.clone())).collect();
-                Claim::Ours { backends: Backends::Nodes(Vec::new()), digest: Digest::of(&mistakes) }
+                let nodes = interpret::nodes_of(service);
+                let digest = Digest::of(&(mistakes, &nodes));
+                Claim::Ours { backends: Backends::Nodes(nodes), digest }
             }
             Verdict::Refused(mistakes) => Claim::Refused(mistakes),
         }
@@ -150,18 +153,18 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// next call. The host name is published while the balancer is being provisioned.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
         match self.subject(op, want).await {
-            Ok(Subject::Network(wanted)) => self.core.ensure(op, &order(&wanted, want), depth).await,
-            Ok(Subject::Old(old)) => self.ensure_old(op, &old, want).await,
-            Err(error) => error.into(),
+            Ok(Subject::Network(wanted)) => in_turn(self.core.ensure(op, &order(&wanted, want), depth).await),
+            Ok(Subject::Old(old)) => in_turn(self.ensure_old(op, &old, want).await),
+            Err(error) => in_turn(error.into()),
         }
     }
 
     /// One registration for each target group, and one deregistration: what is registered is remembered.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         match self.subject(op, want).await {
-            Ok(Subject::Network(wanted)) => self.core.update_backends(op, &order(&wanted, want)).await,
-            Ok(Subject::Old(old)) => self.update_old(op, &old, want).await,
-            Err(error) => error.into(),
+            Ok(Subject::Network(wanted)) => in_turn(self.core.update_backends(op, &order(&wanted, want)).await),
+            Ok(Subject::Old(old)) => in_turn(self.update_old(op, &old, want).await),
+            Err(error) => in_turn(error.into()),
         }
     }
 
@@ -184,16 +187,16 @@ impl LoadBalancers for NetworkLoadBalancers {
         let owner = OwnerName { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
         let names = self.names(&owner, wanted, &service);
         let keep = given_groups(wanted);
-        let progress = self.core.delete(op, &Doomed { owner: &owner, names: &names, keep: &keep }).await?;
+        let progress = wait(self.core.delete(op, &Doomed { owner: &owner, names: &names, keep: &keep }).await)?;
         if progress == Progress::Done && reading.looks_classic {
-            return self.classic.delete(op, &lb.uid).await;
+            return wait(self.classic.delete(op, &lb.uid).await);
         }
         Ok(progress)
     }
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        match self.subject(op, want).await? {
-            Subject::Network(wanted) => self.core.plan(op, &order(&wanted, want)).await,
+        match self.subject(op, want).await.map_err(later)? {
+            Subject::Network(wanted) => self.core.plan(op, &order(&wanted, want)).await.map_err(later),
             Subject::Old(old) => Ok(self.plan_old(op, &old, want).await),
         }
     }
@@ -218,6 +221,26 @@ impl NetworkLoadBalancers {
         }
         found
     }
+}
+
+/// Waits for our own budget: that it is used up is nothing that AWS said, and no other Service's concern.
+fn wait(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
+    result.or_else(|error| match client::turn_after(&error) {
+        Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
+        None => Err(error),
+    })
+}
+
+/// As [`wait`], where there is no waiting.
+fn later(error: CloudError) -> CloudError {
+    match client::turn_after(&error) {
+        Some(after) => CloudError::transient(error.to_string()).with_retry_after(after).with_source(error),
+        None => error,
+    }
+}
+
+fn in_turn(outcome: LbOutcome) -> LbOutcome {
+    LbOutcome { result: wait(outcome.result), ..outcome }
 }
 
 fn order<'a>(wanted: &'a Wanted, want: &'a LbSpec) -> Order<'a> {

@@ -44,8 +44,6 @@ pub struct Wanted {
     pub owner: OwnerName,
     /// Name; has an effect at creation only.
     pub name: Box<str>,
-    /// Whether the name was chosen by the annotation `name`.
-    pub custom_name: bool,
     /// Scheme.
     pub scheme: Scheme,
     /// Address families.
@@ -77,8 +75,6 @@ pub struct Wanted {
     pub node_labels: Vec<LabelRequirement>,
     /// Type of all its targets.
     pub target_type: TargetType,
-    /// Whether addresses of an internet-facing balancer are published beside the host name; off unless configured.
-    pub publish_addresses: bool,
 }
 
 impl Wanted {

@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op};
+use ccm_core::provider::{CloudError, ErrorKind, Op};
 use tokio::time::Instant;
 
 use super::{
+    denials::Denials,
     model::{OwnerName, Wanted},
     ownership::{Found, belongs, group_prefix},
     seen::{Members, Observed, SeenBalancer, SeenGroup, SeenListener},
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{
-        AwsError, LoadBalancerArn, Tags, TargetGroupArn,
+        Action, AwsError, LoadBalancerArn, Tags, TargetGroupArn,
         elb::{
             DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners,
             DescribeLoadBalancerAttributes, DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups,
@@ -37,6 +38,7 @@ const RECENT: Duration = Duration::from_secs(30);
 pub(super) struct Observer {
     pub(super) scope: Scope,
     pub(super) sweeps: Sweeps,
+    denials: Denials,
 }
 
 /// What is read for whom.
@@ -54,7 +56,7 @@ pub(super) struct Question<'a> {
 
 impl Observer {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { sweeps: Sweeps::new(scope.clone()), scope }
+        Self { sweeps: Sweeps::new(scope.clone()), denials: Denials::default(), scope }
     }
 
     /// Reads what a first look needs from the shared sweep: listeners and targets are the Service's own requests. What the
@@ -124,7 +126,7 @@ impl Observer {
             seen.tags = tags.remove(seen.listener.arn.as_str());
         }
         if all {
-            self.complete(op, &mut observed).await?;
+            self.complete(op, question.owner, &mut observed).await?;
         }
         Ok(observed)
     }
@@ -177,38 +179,40 @@ impl Observer {
         belongs(&self.scope.cluster, owner, &tags, Found::Computed)
             .map_err(|why| foreign("target group", name, &why))?;
         let targets = self.targets(op, &group.arn).await?;
-        let attributes = self.group_attributes(op, &group.arn).await?;
+        let attributes = self.group_attributes(op, owner, &group.arn).await?;
         Ok(Some(SeenGroup { group, tags: Some(tags), attributes, targets }))
     }
 
     /// Reads what is missing in a picture: attributes, certificates, tags and targets.
-    pub(super) async fn complete(&self, op: &Op, observed: &mut Observed) -> Result<(), CloudError> {
+    pub(super) async fn complete(&self, op: &Op, owner: &OwnerName, observed: &mut Observed) -> Result<(), CloudError> {
         let client = &self.scope.client;
         if let Some(balancer) = &mut observed.balancer {
             if balancer.attributes.is_none() {
                 let request = DescribeLoadBalancerAttributes { arn: balancer.balancer.arn.clone() };
-                balancer.attributes = optional(op, client.read(op, request).await)?;
+                let action = Action::DescribeLoadBalancerAttributes;
+                balancer.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
             }
             for seen in &mut balancer.listeners {
-                self.complete_listener(op, seen).await?;
+                self.complete_listener(op, owner, seen).await?;
             }
         }
         for seen in &mut observed.groups {
             if seen.attributes.is_none() {
-                seen.attributes = self.group_attributes(op, &seen.group.arn).await?;
+                seen.attributes = self.group_attributes(op, owner, &seen.group.arn).await?;
             }
             if seen.targets.is_none() {
                 seen.targets = self.targets(op, &seen.group.arn).await?;
             }
         }
-        self.complete_tags(op, observed).await
+        self.complete_tags(op, owner, observed).await
     }
 
-    async fn complete_listener(&self, op: &Op, seen: &mut SeenListener) -> Result<(), CloudError> {
+    async fn complete_listener(&self, op: &Op, owner: &OwnerName, seen: &mut SeenListener) -> Result<(), CloudError> {
         let (client, arn) = (&self.scope.client, &seen.listener.arn);
         if seen.attributes.is_none() {
             let request = DescribeListenerAttributes { arn: arn.clone() };
-            seen.attributes = optional(op, client.read(op, request).await)?;
+            let action = Action::DescribeListenerAttributes;
+            seen.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
         }
         if seen.certificates.is_none() {
             let is_tls = seen.listener.protocol == Some(ElbProtocol::Tls);
@@ -216,7 +220,8 @@ impl Observer {
                 false => Some(BTreeSet::new()),
                 true => {
                     let request = DescribeListenerCertificates { arn: arn.clone() };
-                    let found = optional(op, client.read(op, request).await)?;
+                    let action = Action::DescribeListenerCertificates;
+                    let found = self.denials.read(op, owner, action, client.read(op, request)).await?;
                     found.map(|page| page.items.into_iter().filter(|c| !c.default).map(|c| c.arn).collect())
                 }
             };
@@ -224,7 +229,7 @@ impl Observer {
         Ok(())
     }
 
-    async fn complete_tags(&self, op: &Op, observed: &mut Observed) -> Result<(), CloudError> {
+    async fn complete_tags(&self, op: &Op, owner: &OwnerName, observed: &mut Observed) -> Result<(), CloudError> {
         let Some(balancer) = &mut observed.balancer else { return Ok(()) };
         let unread = balancer.listeners.iter_mut().filter(|seen| seen.tags.is_none());
         let mut unread: HashMap<Box<str>, &mut SeenListener> =
@@ -232,8 +237,9 @@ impl Observer {
         if unread.is_empty() {
             return Ok(());
         }
-        let read = sweep::tags(&self.scope, op, unread.keys().cloned().collect()).await;
-        for (arn, tags) in optional(op, read)?.unwrap_or_default() {
+        let read = sweep::tags(&self.scope, op, unread.keys().cloned().collect());
+        let found = self.denials.read(op, owner, Action::DescribeElbTags, read).await?;
+        for (arn, tags) in found.unwrap_or_default() {
             if let Some(seen) = unread.get_mut(&arn) {
                 seen.tags = Some(tags);
             }
@@ -244,9 +250,11 @@ impl Observer {
     async fn group_attributes(
         &self,
         op: &Op,
+        owner: &OwnerName,
         arn: &TargetGroupArn,
     ) -> Result<Option<crate::api::elb::Attributes>, CloudError> {
-        optional(op, self.scope.client.read(op, DescribeTargetGroupAttributes { arn: arn.clone() }).await)
+        let read = self.scope.client.read(op, DescribeTargetGroupAttributes { arn: arn.clone() });
+        self.denials.read(op, owner, Action::DescribeTargetGroupAttributes, read).await
     }
 
     /// Reads the listeners of a balancer.
@@ -334,20 +342,4 @@ fn living(health: Vec<TargetHealth>) -> Members {
         .into_iter()
         .filter(|health| &*health.state != "draining" && &*health.reason != "Target.DeregistrationInProgress");
     living.map(|health| ((health.target.id.clone(), health.target.port), health.target)).collect()
-}
-
-/// Goes on without what policy does not let us read, and tells the user.
-fn optional<T>(op: &Op, read: Result<T, AwsError>) -> Result<Option<T>, CloudError> {
-    match read {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => {
-            let error = CloudError::from(error);
-            if error.kind() != ErrorKind::Denied {
-                return Err(error);
-            }
-            op.event(EventKind::Warning, error.reason().unwrap_or("AWSPermissionDenied"), &error.chain());
-            Ok(None)
-        }
-    }
 }

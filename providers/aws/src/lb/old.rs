@@ -7,6 +7,7 @@ use ccm_core::{
 
 use super::{
     NetworkLoadBalancers,
+    apply::REFUSED,
     classic::Classic,
     model::{OwnerName, Wanted},
     names, status,
@@ -68,39 +69,50 @@ impl NetworkLoadBalancers {
 
     pub(super) async fn update_old(&self, op: &Op, old: &Old, want: &LbSpec) -> LbOutcome {
         let result = match &old.balancer {
-            Some(balancer) => match self.members(op, want).await {
-                Some(members) => self.classic.members(op, balancer, &members).await,
-                None => Ok(()),
+            Some(balancer) => match self.members(op, balancer, want).await {
+                Some((members, wait)) => self.classic.members(op, balancer, &members).await.map(|()| wait),
+                None => Ok(Progress::Done),
             },
             None => Err(CloudError::invalid_input(format!(
                 "service has a classic load balancer, {}, that is not this cluster's; delete and recreate the Service",
                 old.name
             ))),
         };
-        LbOutcome {
-            status: None,
-            annotations: std::collections::BTreeMap::new(),
-            result: result.map(|()| Progress::Done),
-        }
+        LbOutcome { status: None, annotations: std::collections::BTreeMap::new(), result }
     }
 
     pub(super) async fn plan_old(&self, op: &Op, old: &Old, want: &LbSpec) -> Vec<PlannedChange> {
-        let Some(members) = self.members(op, want).await else { return Vec::new() };
-        let differing = old.balancer.iter().filter(|balancer| Classic::differs(balancer, &members));
-        let change = |balancer: &ClassicLoadBalancer| PlannedChange {
+        let Some(balancer) = &old.balancer else { return Vec::new() };
+        let Some((members, wait)) = self.members(op, balancer, want).await else { return Vec::new() };
+        if wait == Progress::Done && !Classic::differs(balancer, &members) {
+            return Vec::new();
+        }
+        vec![PlannedChange {
             operation: "RegisterInstancesWithLoadBalancer".into(),
             object: balancer.name.clone(),
             reason: "members differ".into(),
-        };
-        differing.map(change).collect()
+        }]
     }
 
-    /// Returns the instances that shall be members; `None` leaves them as they are, since a classic balancer has no
-    /// endpoints as members.
-    async fn members(&self, op: &Op, want: &LbSpec) -> Option<Vec<InstanceId>> {
-        match &want.backends {
-            BackendSet::Nodes(nodes) => Some(self.core.running(op, nodes).await.0.into_iter().collect()),
-            BackendSet::Endpoints(_) => None,
-        }
+    /// Returns the instances that shall be members, and what is waited for: one that is stopped stays and does not join.
+    /// `None` leaves them as they are, since a classic balancer has no endpoints as members.
+    async fn members(
+        &self,
+        op: &Op,
+        balancer: &ClassicLoadBalancer,
+        want: &LbSpec,
+    ) -> Option<(Vec<InstanceId>, Progress)> {
+        let BackendSet::Nodes(nodes) = &want.backends else { return None };
+        let standing = self.core.standing(op, nodes).await;
+        let may = |id: &InstanceId| !standing.stopped.contains(id) || balancer.instances.contains(id);
+        let (members, waiting): (Vec<_>, Vec<_>) = standing.instances.iter().cloned().partition(may);
+        let wait = match waiting.len() {
+            0 => Progress::Done,
+            count => Progress::Pending {
+                after: op.pending_for().clamp(REFUSED.0, REFUSED.1),
+                why: format!("{count} instances are stopped and no members yet").into(),
+            },
+        };
+        Some((members, wait))
     }
 }

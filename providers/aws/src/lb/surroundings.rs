@@ -25,13 +25,31 @@ pub(super) struct Surroundings {
     store: Arc<InstanceStore>,
 }
 
+/// What an instance is good for as a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fitness {
+    /// AWS takes it as a target.
+    Runs,
+    /// It may run again: AWS keeps it as a target where it is one, and takes it nowhere else until then.
+    Stopped,
+    /// It never runs again.
+    Gone,
+}
+
 /// What is known of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Whether it may be a target.
-    pub(super) runs: bool,
+    /// What it is good for.
+    pub(super) fitness: Fitness,
     /// Its security groups.
     pub(super) groups: BTreeSet<SecurityGroupId>,
+}
+
+impl Facts {
+    /// Tells whether the instance does not run now and may later.
+    pub(super) fn stopped(&self) -> bool {
+        self.fitness == Fitness::Stopped
+    }
 }
 
 impl Surroundings {
@@ -60,15 +78,11 @@ impl Surroundings {
         let answers = self.store.look_up_each(op, ids.iter().map(|id| (id.clone(), max_age))).await;
         let known = answers.into_iter().filter_map(|(id, answer)| {
             let facts = answer.ok()?.map(|instance| Facts {
-                runs: !matches!(
-                    instance.state,
-                    Some(
-                        InstanceState::ShuttingDown
-                            | InstanceState::Stopping
-                            | InstanceState::Stopped
-                            | InstanceState::Terminated
-                    )
-                ),
+                fitness: match instance.state {
+                    Some(InstanceState::ShuttingDown | InstanceState::Terminated) => Fitness::Gone,
+                    Some(InstanceState::Stopping | InstanceState::Stopped) => Fitness::Stopped,
+                    _ => Fitness::Runs,
+                },
                 groups: instance.security_groups.iter().cloned().collect(),
             });
             Some((id, facts))

@@ -74,7 +74,12 @@ pub(crate) async fn settings(rig: Rig<'_>) -> anyhow::Result<()> {
         (Some(IpAddressType::Dualstack), &[group.as_str().into()][..])
     );
     let arn = made.arn;
-    let zones = SetSubnets { arn: arn.clone(), subnets: vec![mapping(&a), mapping(&b)], ipv6_source_nat: None };
+    let zones = SetSubnets {
+        arn: arn.clone(),
+        subnets: vec![mapping(&a), mapping(&b)],
+        ipv6_source_nat: None,
+        ip_address_type: None,
+    };
     rig.send(zones).await?;
     rig.send(SetIpAddressType { arn: arn.clone(), ip_address_type: IpAddressType::Ipv4 }).await?;
     let both = vec![group.as_str().into(), other.as_str().into()];

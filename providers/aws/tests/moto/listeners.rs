@@ -97,7 +97,10 @@ pub(crate) async fn tls(rig: Rig<'_>) -> anyhow::Result<()> {
     assert_eq!(made.alpn_policy.as_deref(), Some("HTTP2Preferred"));
 
     let more = certificates[1..].to_vec();
-    rig.send(AddListenerCertificates { arn: made.arn.clone(), certificates: more.clone() }).await?;
+    for certificate in &more {
+        let certificates = vec![certificate.clone()];
+        rig.send(AddListenerCertificates { arn: made.arn.clone(), certificates }).await?;
+    }
     let listed = rig.send(DescribeListenerCertificates { arn: made.arn.clone() }).await?.items;
     let mut listed: Vec<_> = listed.into_iter().map(|certificate| certificate.arn).collect();
     listed.sort();

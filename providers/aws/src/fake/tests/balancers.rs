@@ -230,7 +230,12 @@ async fn subnets_can_be_added_and_removed_but_addresses_stay() {
     request.subnets.truncate(1);
     request.subnets[0].allocation = Some(one.clone());
     let arn = aws.ask(request).await.unwrap().arn;
-    let set = |subnets: Vec<SubnetMapping>| SetSubnets { arn: arn.clone(), subnets, ipv6_source_nat: None };
+    let set = |subnets: Vec<SubnetMapping>| SetSubnets {
+        arn: arn.clone(),
+        subnets,
+        ipv6_source_nat: None,
+        ip_address_type: None,
+    };
     let with = |subnet: &SubnetId, allocation: &AllocationId| SubnetMapping {
         allocation: Some(allocation.clone()),
         ..mapping(subnet)

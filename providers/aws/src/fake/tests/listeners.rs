@@ -140,6 +140,10 @@ async fn more_certificates_come_and_go_and_the_default_one_stays() {
         |certificate: &str| RemoveListenerCertificates { arn: arn.clone(), certificates: vec![certificate.into()] };
     assert_eq!(code(aws, remove(&one)).await, "OperationNotPermitted");
     assert_eq!(code(aws, remove(&two)).await, "ok");
+    let certificates = vec![two, three];
+    let both = AddListenerCertificates { arn: arn.clone(), certificates: certificates.clone() };
+    assert_eq!(code(aws, both).await, "ValidationError", "one in each call");
+    assert_eq!(code(aws, RemoveListenerCertificates { arn, certificates }).await, "ValidationError");
 }
 
 #[tokio::test(start_paused = true)]

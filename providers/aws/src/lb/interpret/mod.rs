@@ -129,7 +129,6 @@ fn wanted(reads: &mut Reads<'_>) -> Option<Wanted> {
     let (attributes, deletion_protection) = attributes::of_load_balancer(reads);
     let wanted = Wanted {
         name: placement.name(reads),
-        custom_name: placement.custom_name.is_some(),
         owner: reads.owner.clone(),
         scheme: placement.scheme,
         ip_address_type: placement.ip_address_type,
@@ -146,10 +145,10 @@ fn wanted(reads: &mut Reads<'_>) -> Option<Wanted> {
         sources,
         node_labels: node_labels(reads),
         target_type: reads.target_type,
-        publish_addresses: false,
     };
     remarks::unenforced_sources(reads, &wanted);
     remarks::wrapped_health_checks(reads, &wanted);
+    remarks::unopened_pods(reads, &wanted);
     (!wanted.listeners.is_empty()).then_some(wanted)
 }
 
@@ -192,10 +191,17 @@ fn extra_tags(reads: &mut Reads<'_>) -> Tags {
 
 /// Reads which nodes are targets.
 fn node_labels(reads: &mut Reads<'_>) -> Vec<LabelRequirement> {
-    let labels = reads.annotations.get(&annotations::NODE_LABELS).unwrap_or_default();
-    if reads.target_type == TargetType::Ip {
-        return Vec::new();
-    }
+    let labels = chosen_nodes(&mut reads.annotations);
+    if reads.target_type == TargetType::Ip { Vec::new() } else { labels }
+}
+
+/// Returns which nodes a Service chooses, also one that cannot be served; all where it does not say so properly.
+pub fn nodes_of(service: &ServiceView) -> Vec<LabelRequirement> {
+    chosen_nodes(&mut Reader::new(service))
+}
+
+fn chosen_nodes(reader: &mut Reader<'_>) -> Vec<LabelRequirement> {
+    let labels = reader.get(&annotations::NODE_LABELS).unwrap_or_default();
     let one = |(key, value): (Box<str>, Box<str>)| match &*value {
         "" => LabelRequirement::Exists(key),
         _ => LabelRequirement::Equals(key, value),

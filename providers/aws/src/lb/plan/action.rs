@@ -24,8 +24,8 @@ pub enum Action {
     CreateLoadBalancer(Box<CreateLoadBalancer>),
     /// Set its address families.
     SetIpAddressType(IpAddressType),
-    /// Set its subnets, and whether it has IPv6 prefixes there.
-    SetSubnets(Vec<SubnetMapping>, Option<bool>),
+    /// Set its subnets, and what goes with them.
+    SetSubnets(SubnetChange),
     /// Set its security groups, and whether their rules hold for PrivateLink.
     SetSecurityGroups(Vec<SecurityGroupId>, Option<bool>),
     /// Set its attributes.
@@ -52,10 +52,10 @@ pub enum Action {
     ModifyListener(ListenerArn, ListenerSettings),
     /// Set attributes of a listener.
     ModifyListenerAttributes(ListenerRef, Attributes),
-    /// Add certificates for SNI.
-    AddListenerCertificates(ListenerRef, Vec<Box<str>>),
-    /// Remove certificates for SNI.
-    RemoveListenerCertificates(ListenerArn, Vec<Box<str>>),
+    /// Add a certificate for SNI.
+    AddListenerCertificate(ListenerRef, Box<str>),
+    /// Remove a certificate for SNI.
+    RemoveListenerCertificate(ListenerArn, Box<str>),
     /// Delete a listener.
     DeleteListener(ListenerArn),
     /// Delete a target group.
@@ -64,6 +64,19 @@ pub enum Action {
     CloseSecurityGroups,
     /// Give up security groups that are not on the load balancer any more.
     ReleaseSecurityGroups(Vec<SecurityGroupId>),
+}
+
+/// How a load balancer stands in its subnets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubnetChange {
+    /// All subnets, with the addresses there.
+    pub subnets: Vec<SubnetMapping>,
+    /// Whether it has IPv6 prefixes there; `None` leaves that alone.
+    pub ipv6_source_nat: Option<bool>,
+    /// Address families, where these change together with the prefixes.
+    pub ip_address_type: Option<IpAddressType>,
+    /// Whether it has a subnet that is not among these.
+    pub removes: bool,
 }
 
 /// A target group.
@@ -120,8 +133,8 @@ impl Action {
             Self::CreateListener(_) => Request::CreateListener,
             Self::ModifyListener(..) => Request::ModifyListener,
             Self::ModifyListenerAttributes(..) => Request::ModifyListenerAttributes,
-            Self::AddListenerCertificates(..) => Request::AddListenerCertificates,
-            Self::RemoveListenerCertificates(..) => Request::RemoveListenerCertificates,
+            Self::AddListenerCertificate(..) => Request::AddListenerCertificates,
+            Self::RemoveListenerCertificate(..) => Request::RemoveListenerCertificates,
             Self::DeleteListener(_) => Request::DeleteListener,
             Self::DeleteTargetGroup(_) => Request::DeleteTargetGroup,
             Self::OpenSecurityGroups | Self::CloseSecurityGroups | Self::ReleaseSecurityGroups(_) => return None,
@@ -146,10 +159,10 @@ impl Action {
             }
             Self::ModifyTargetGroupAttributes(of, _) | Self::RegisterTargets(of, _) => group(of),
             Self::CreateListener(settings) => place(&settings.key),
-            Self::ModifyListener(arn, _) | Self::RemoveListenerCertificates(arn, _) | Self::DeleteListener(arn) => {
+            Self::ModifyListener(arn, _) | Self::RemoveListenerCertificate(arn, _) | Self::DeleteListener(arn) => {
                 arn.to_string()
             }
-            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificates(of, _) => listener(of),
+            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificate(of, _) => listener(of),
             _ => balancer.to_owned(),
         }
     }

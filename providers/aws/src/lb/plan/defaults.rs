@@ -9,10 +9,11 @@ pub(super) fn besides_defaults(wanted: &Attributes, defaults: &[(&str, &str)]) -
 }
 
 /// Of a network load balancer.
-pub fn balancer() -> [(&'static str, &'static str); 6] {
+pub fn balancer() -> [(&'static str, &'static str); 7] {
     [
         ("load_balancing.cross_zone.enabled", "false"),
         ("access_logs.s3.enabled", "false"),
+        ("access_logs.s3.prefix", ""),
         ("deletion_protection.enabled", "false"),
         ("ipv6.deny_all_igw_traffic", "false"),
         ("dns_record.client_routing_policy", "any_availability_zone"),

@@ -59,9 +59,10 @@ impl Planner<'_> {
         let key = pair.key();
         let why = format!("listener {}/{} is missing", key.1, key.0);
         self.add(Action::CreateListener(settings(pair, self.resolved.tags.clone())), why);
-        if let Some(certificates) = pair.want.tls.as_ref().map(|tls| &tls.certificates[1..]).filter(|c| !c.is_empty()) {
-            let add = Action::AddListenerCertificates(ListenerRef::New(key), certificates.to_vec());
-            self.add(add, "certificates for SNI are missing");
+        // One in each request: more are refused.
+        for certificate in pair.want.tls.iter().flat_map(|tls| &tls.certificates[1..]) {
+            let add = Action::AddListenerCertificate(ListenerRef::New(key), certificate.clone());
+            self.add(add, "a certificate for SNI is missing");
         }
         let attributes = besides_defaults(&pair.want.attributes, &defaults::listener());
         if !attributes.is_empty() {
@@ -72,23 +73,21 @@ impl Planner<'_> {
 
     fn existing_listener(&mut self, pair: &Pair<'_>, seen: &SeenListener) {
         let arn = &seen.listener.arn;
-        let why = self.listener_differs(pair, seen);
+        let why = listener_differs(pair, seen);
         if !why.is_empty() {
             let modify = Action::ModifyListener(arn.clone(), settings(pair, Tags::new()));
             self.add(modify, format!("{} differ", why.join(", ")));
         }
         if let (Some(tls), Some(have)) = (&pair.want.tls, &seen.certificates) {
             let want: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
-            let missing: Vec<_> = want.difference(have).cloned().collect();
-            // The default certificate may be listed once more; that harms nobody.
-            let surplus: Vec<_> = have.difference(&want).filter(|arn| **arn != tls.certificates[0]).cloned().collect();
-            if !missing.is_empty() {
-                let add = Action::AddListenerCertificates(ListenerRef::Existing(arn.clone()), missing);
-                self.add(add, "certificates for SNI are missing");
+            for certificate in want.difference(have) {
+                let add = Action::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
+                self.add(add, "a certificate for SNI is missing");
             }
-            if !surplus.is_empty() {
-                let remove = Action::RemoveListenerCertificates(arn.clone(), surplus);
-                self.add(remove, "certificates for SNI are not wanted");
+            // The default certificate may be listed once more; that harms nobody.
+            for certificate in have.difference(&want).filter(|arn| **arn != tls.certificates[0]) {
+                let remove = Action::RemoveListenerCertificate(arn.clone(), certificate.clone());
+                self.add(remove, "a certificate for SNI is not wanted");
             }
         }
         if let Some(attributes) = &seen.attributes {
@@ -99,31 +98,30 @@ impl Planner<'_> {
             }
         }
     }
+}
 
-    fn listener_differs(&self, pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
-        let _ = self;
-        let mut why = Vec::new();
-        let group = match pair.group() {
-            super::GroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
-            super::GroupRef::New(_) => false,
-        };
-        if !group {
-            why.push("target group");
-        }
-        let Some(tls) = &pair.want.tls else { return why };
-        if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
-            why.push("default certificate");
-        }
-        if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
-            why.push("security policy");
-        }
-        // None at all and the policy of this name are the same.
-        let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
-        if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
-            why.push("ALPN policy");
-        }
-        why
+fn listener_differs(pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
+    let mut why = Vec::new();
+    let group = match pair.group() {
+        super::GroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
+        super::GroupRef::New(_) => false,
+    };
+    if !group {
+        why.push("target group");
     }
+    let Some(tls) = &pair.want.tls else { return why };
+    if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
+        why.push("default certificate");
+    }
+    if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
+        why.push("security policy");
+    }
+    // None at all and the policy of this name are the same.
+    let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
+    if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
+        why.push("ALPN policy");
+    }
+    why
 }
 
 fn settings(pair: &Pair<'_>, tags: Tags) -> ListenerSettings {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use ccm_core::provider::{CloudError, Digest};
 
 pub use self::{
-    action::{Action, GroupRef, ListenerRef, ListenerSettings, Step},
+    action::{Action, GroupRef, ListenerRef, ListenerSettings, Step, SubnetChange},
     defaults as default_attributes,
     groups::differs as health_check_differs,
 };
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::api::{
     SecurityGroupId, SubnetId, Tags, VpcId,
-    elb::{Attributes, CreateLoadBalancer, IpAddressType, SubnetMapping},
+    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancerZone, SubnetMapping},
 };
 
 /// What is wanted, as far as it depends on the VPC and the cluster.
@@ -140,13 +140,17 @@ impl Planner<'_> {
         }
         let family = balancer.ip_address_type.filter(|family| *family != wanted.ip_address_type);
         let set_family = Action::SetIpAddressType(wanted.ip_address_type);
+        let nat = wanted.ipv6_source_nat.filter(|on| *on != balancer.ipv6_source_nat.unwrap_or(false));
+        // UDP takes both families together with prefixes: neither may change alone.
+        let together = family.and(nat).map(|_| wanted.ip_address_type);
+        let family = family.filter(|_| together.is_none());
         // An IPv6 prefix needs both families, so that these come first and go last.
         let first = wanted.ip_address_type == IpAddressType::Dualstack;
         let why = family.map(|family| format!("address families are {family}"));
         if let (Some(why), true) = (&why, first) {
             self.add(set_family.clone(), why.clone());
         }
-        self.subnets(seen)?;
+        self.subnets(seen, nat, together)?;
         if let (Some(why), false) = (why, first) {
             self.add(set_family, why);
         }
@@ -161,20 +165,26 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn subnets(&mut self, seen: &SeenBalancer) -> Result<(), CloudError> {
-        let (wanted, balancer) = (self.wanted, &seen.balancer);
-        let nat = wanted.ipv6_source_nat.filter(|on| *on != balancer.ipv6_source_nat.unwrap_or(false));
-        let current: BTreeSet<SubnetId> = balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
-        let bare = |subnet: &SubnetId| SubnetMapping {
-            subnet: subnet.clone(),
-            allocation: None,
-            private_ipv4: None,
-            ipv6: None,
+    fn subnets(
+        &mut self,
+        seen: &SeenBalancer,
+        nat: Option<bool>,
+        families: Option<IpAddressType>,
+    ) -> Result<(), CloudError> {
+        let balancer = &seen.balancer;
+        let set = |subnets: Vec<SubnetMapping>, removes: bool| {
+            Action::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
         };
+        let prefixes = match families {
+            Some(families) => format!("IPv6 source prefixes differ, and address families are to be {families}"),
+            None => "IPv6 source prefixes differ".to_owned(),
+        };
+        let current: BTreeSet<SubnetId> = balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
         let Some(mappings) = &self.resolved.subnets else {
             if nat.is_some() {
-                let subnets = current.iter().map(bare).collect();
-                self.add(Action::SetSubnets(subnets, nat), "IPv6 source prefixes differ");
+                let v6 = families != Some(IpAddressType::Ipv4);
+                let subnets = balancer.zones.iter().filter_map(|zone| as_it_is(zone, v6)).collect();
+                self.add(set(subnets, false), prefixes);
             }
             return Ok(());
         };
@@ -201,12 +211,12 @@ impl Planner<'_> {
             let added = list(chosen.difference(&current).collect());
             let removed = list(current.difference(&chosen).collect());
             let why = match (added.is_empty(), removed.is_empty()) {
-                (true, true) => "IPv6 source prefixes differ".to_owned(),
+                (true, true) => prefixes,
                 (false, true) => format!("subnets {added} are missing"),
                 (true, false) => format!("subnets {removed} are not wanted"),
                 (false, false) => format!("subnets {added} are missing, {removed} not wanted"),
             };
-            self.add(Action::SetSubnets(mappings.clone(), nat), why);
+            self.add(set(mappings.clone(), !removed.is_empty()), why);
         }
         Ok(())
     }
@@ -282,6 +292,16 @@ impl Planner<'_> {
             self.add(Action::ReleaseSecurityGroups(gone), "they are not on the load balancer any more");
         }
     }
+}
+
+/// Returns how a load balancer stands in a subnet, to leave it so.
+fn as_it_is(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> {
+    Some(SubnetMapping {
+        subnet: zone.subnet.clone()?,
+        allocation: zone.allocations.first().cloned(),
+        private_ipv4: zone.private_ipv4.first().and_then(|address| address.parse().ok()),
+        ipv6: zone.ipv6.first().filter(|_| v6).and_then(|address| address.parse().ok()),
+    })
 }
 
 /// Most objects of one request about tags.

@@ -49,7 +49,7 @@ pub struct Exposure<'a> {
     pub lb_groups: &'a [SecurityGroupId],
     /// Its subnets.
     pub subnets: &'a [Subnet],
-    /// Its targets, or the instances that its targets run on.
+    /// The instances that are its targets; none where addresses are, since it is not known what these belong to.
     pub instances: &'a [InstanceId],
 }
 

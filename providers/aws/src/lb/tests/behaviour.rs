@@ -97,18 +97,70 @@ async fn one_bad_instance_among_200_keeps_out_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_is_known_to_be_stopped_is_left_out_and_looked_at_again() {
+async fn an_instance_that_is_known_to_be_stopped_is_not_registered_and_looked_at_again() {
     let rig = Rig::new(3);
     rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
     rig.warm().await;
     let web = service("web", &[80]);
-    rig.settle(&web).await;
+    assert_eq!(pending(&rig.ensure(&web, Depth::Verify).await), Duration::from_secs(15));
+    assert_eq!(rig.reasons(), Vec::<&str>::new());
     let arn = rig.aws.target_groups()[0].arn.clone();
     assert_eq!(rig.aws.targets(&arn).len(), 2);
+    assert!(!rig.plan(&web).await.unwrap().is_empty(), "it is still to be done");
     rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
     tokio::time::advance(Duration::from_secs(31)).await;
-    rig.update(&web).await.result.unwrap();
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
     assert_eq!(rig.aws.targets(&arn).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_stopped_stays_with_its_rules_and_one_that_is_gone_goes() {
+    let settings = Settings { managed_security_groups: true, ..Settings::default() };
+    for state in [InstanceState::Stopping, InstanceState::Stopped] {
+        let mut rig = Rig::with(3, settings.clone());
+        let web = service("web", &[80]);
+        rig.settle(&web).await;
+        let arn = rig.aws.target_groups()[0].arn.clone();
+        rig.aws.set_state(&rig.world.nodes[1], state);
+        rig.store.look_up(&rig.op(), &rig.world.nodes, Duration::ZERO).await.unwrap();
+        rig.add_node();
+        rig.aws.reset_calls();
+        assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)), "{state:?}");
+        assert_eq!(rig.aws.targets(&arn).len(), 4, "{state:?}");
+        assert!(matches!(rig.ensure(&web, Depth::Verify).await.result, Ok(Progress::Done)), "{state:?}");
+        assert_eq!(rig.aws.targets(&arn).len(), 4, "{state:?}");
+        assert_eq!(rig.aws.writes(), 1, "only the new node is registered");
+    }
+    for state in [InstanceState::ShuttingDown, InstanceState::Terminated] {
+        let mut rig = Rig::with(3, settings.clone());
+        let web = service("web", &[80]);
+        rig.settle(&web).await;
+        let arn = rig.aws.target_groups()[0].arn.clone();
+        rig.aws.set_state(&rig.world.nodes[1], state);
+        rig.store.look_up(&rig.op(), &rig.world.nodes, Duration::ZERO).await.unwrap();
+        rig.add_node();
+        assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)), "{state:?}");
+        let targets = rig.aws.targets(&arn);
+        assert_eq!(targets.len(), 3, "{state:?}: {targets:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_word_that_an_instance_is_stopped_is_not_believed_without_a_new_one() {
+    let mut rig = Rig::new(2);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    rig.warm().await;
+    let web = service("web", &[80]);
+    pending(&rig.ensure(&web, Depth::Verify).await);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    rig.aws.fail_always(Action::DescribeInstances, "InternalError");
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
+    let arn = rig.aws.target_groups()[0].arn.clone();
+    assert_eq!(rig.aws.targets(&arn).len(), 2, "AWS takes it, so it runs");
+    rig.nodes.pop();
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
+    assert_eq!(rig.aws.targets(&arn).len(), 1, "a node that left goes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,6 +328,43 @@ async fn a_budget_that_is_used_up_is_a_wait_and_nothing_is_read_again() {
     assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), 2, "once for each of the two beginnings, after {reads}");
 }
 
+/// What a test does, with budgets of which the reads of one service are used up at once.
+fn scarce(ec2: bool) -> Limits {
+    let slow = Rate { per_second: 0.1, burst: 1 };
+    match ec2 {
+        true => Limits { ec2_read: slow, ec2_write: slow, ..Limits::default() },
+        false => Limits { elb_read: slow, ..Limits::default() },
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_is_used_up_is_a_wait_wherever_it_is() {
+    for ec2 in [true, false] {
+        let rig = Rig::limited(2, &scarce(ec2));
+        let web = service("web", &[80]);
+        let mut waited = Duration::ZERO;
+        for _ in 0..40 {
+            let op = rig.op().with_pending_for(waited);
+            match rig.balancers.ensure(&op, &rig.spec(&fresh(&web)), Depth::Verify).await.result {
+                Ok(Progress::Done) => break,
+                Ok(Progress::Pending { after, .. }) => {
+                    waited += after;
+                    tokio::time::sleep(after).await;
+                }
+                Err(error) => panic!("ec2: {ec2}: {error}"),
+            }
+        }
+        assert!(waited > Duration::ZERO, "ec2: {ec2}");
+        assert_eq!(rig.aws.load_balancers().len(), 1, "ec2: {ec2}");
+        if ec2 {
+            let reads = rig.aws.calls(Action::DescribeListeners) + rig.aws.calls(Action::DescribeTargetHealth);
+            assert!(reads <= 2, "what is there is known: {reads}");
+        }
+        let outcome = rig.balancers.delete(&rig.op(), &super::rig::reference(&web)).await;
+        assert!(outcome.is_ok(), "ec2: {ec2}: {outcome:?}");
+    }
+}
+
 fn slice(endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
     let endpoint = |(ip, ready, terminating): &(&str, bool, bool)| EndpointView {
         addresses: [ip.parse().unwrap()].into(),
@@ -348,6 +437,45 @@ async fn what_policy_does_not_let_us_read_is_told_and_left_alone() {
     assert!(matches!(rig.ensure(&web, Depth::Verify).await.result, Ok(Progress::Done)));
     assert_eq!(rig.reasons(), ["AWSPermissionDenied"]);
     assert_eq!(rig.aws.writes(), 0);
+}
+
+// TG5
+#[tokio::test(start_paused = true)]
+async fn what_policy_does_not_let_us_read_is_asked_once_an_hour_and_told_each_service_once() {
+    let rig = Rig::new(1);
+    let services = [service("web", &[80, 443]), service("web2", &[80])];
+    rig.aws.deny(Action::DescribeTargetGroupAttributes);
+    for _ in 0..3 {
+        for web in &services {
+            rig.settle(web).await;
+            let changed = with(web.clone(), "cross-zone-load-balancing-enabled", "true");
+            assert!(matches!(rig.ensure(&changed, Depth::Trust).await.result, Ok(Progress::Done)));
+        }
+    }
+    assert_eq!(rig.aws.calls(Action::DescribeTargetGroupAttributes), 1);
+    assert_eq!(rig.reasons(), ["AWSPermissionDenied"; 2]);
+    rig.aws.heal();
+    tokio::time::advance(Duration::from_secs(3601)).await;
+    rig.settle(&services[0]).await;
+    assert_eq!(rig.aws.calls(Action::DescribeTargetGroupAttributes), 3, "the policy may be another one now");
+    assert_eq!(rig.reasons().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_for_sni_are_added_and_removed() {
+    let rig = Rig::new(1);
+    let certificates: Vec<_> = (0..4).map(|_| rig.aws.certificate().to_string()).collect();
+    let web = |certificates: &[String]| with(service("web", &[443]), "ssl-cert", &certificates.join(","));
+    let have = async || {
+        let arn = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();
+        rig.aws.ask(crate::api::elb::DescribeListenerCertificates { arn }).await.unwrap().items.len()
+    };
+    rig.settle(&web(&certificates)).await;
+    assert_eq!(have().await, 4);
+    rig.settle(&web(&certificates[..2])).await;
+    assert_eq!(have().await, 2);
+    rig.settle(&web(&certificates)).await;
+    assert_eq!(have().await, 4);
 }
 
 #[tokio::test(start_paused = true)]

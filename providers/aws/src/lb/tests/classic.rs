@@ -1,10 +1,13 @@
 //! Services with a classic load balancer from before.
 
-use ccm_core::provider::{Claim, Depth, LoadBalancers, Progress};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{Backends, Claim, Depth, LabelRequirement, LoadBalancers, Progress},
+};
 
 use super::rig::{Rig, published, service, showing, with};
 use crate::{
-    api::Action,
+    api::{Action, ec2::InstanceState},
     config::{DefaultType, Settings},
     lb::names,
 };
@@ -65,4 +68,38 @@ async fn a_network_balancer_with_a_classic_name_is_what_it_is() {
     assert!(matches!(rig.ensure(&web, Depth::Verify).await.result, Ok(Progress::Done)));
     assert_eq!(rig.aws.writes(), 0);
     assert_eq!(rig.aws.calls(Action::DescribeClassic), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_member_of_a_classic_balancer_stays_and_another_one_waits() {
+    let rig = Rig::new(3);
+    let web = showing(&service("web", &[80]), HOST);
+    let name = names::load_balancer(&web.uid);
+    let members = [rig.world.nodes[0].clone()];
+    rig.aws.classic(&name, &[rig.world.node_group.clone()], &members, &[("kubernetes.io/cluster/test", "owned")]);
+    rig.aws.set_state(&rig.world.nodes[0], InstanceState::Stopped);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    rig.warm().await;
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Pending { .. })));
+    let has = rig.aws.classics()[0].instances.clone();
+    assert_eq!(has, [rig.world.nodes[0].clone(), rig.world.nodes[2].clone()]);
+}
+
+// A Service of upstream's has no type annotation and says all the same which nodes are members.
+#[test]
+fn a_service_that_is_refused_chooses_the_members_of_its_classic_balancer() {
+    let rig = Rig::new(1);
+    let web = showing(&with(service("web", &[80]), "type", "clb"), HOST);
+    let claim = |service: &ServiceView| match rig.balancers.interpret(service) {
+        Claim::Ours { backends, digest } => (backends, digest),
+        other => panic!("{other:?}"),
+    };
+    let (all, before) = claim(&web);
+    assert_eq!(all, Backends::Nodes(Vec::new()));
+    let (chosen, after) = claim(&with(web, "target-node-labels", "role=web,edge="));
+    let wanted = [LabelRequirement::Equals("role".into(), "web".into()), LabelRequirement::Exists("edge".into())];
+    let Backends::Nodes(mut chosen) = chosen else { panic!("{chosen:?}") };
+    chosen.sort_by_key(|requirement| matches!(requirement, LabelRequirement::Exists(_)));
+    assert_eq!(chosen, wanted);
+    assert_ne!(before, after);
 }

@@ -106,6 +106,7 @@ pub(in crate::sdk) async fn set_subnets(elb: &Client, call: SetSubnets) -> Resul
         .set_subnets()
         .load_balancer_arn(&*call.arn)
         .set_subnet_mappings(structures(call.subnets, mapping))
+        .set_ip_address_type(call.ip_address_type.map(|families| families.as_str().into()))
         .set_enable_prefix_for_ipv6_source_nat(source_nat(call.ipv6_source_nat));
     request.send().await.map(drop).map_err(|error| error::of(Action::SetSubnets, error))
 }

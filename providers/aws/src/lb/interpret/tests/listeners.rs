@@ -92,8 +92,15 @@ fn certificates_make_tls_listeners() {
         assert!(found.iter().all(|listener| listener.tls.is_some() == (listener.protocol == Tls)), "{ports:?}");
     }
     assert_eq!(shape(&nlb().says("ssl-ports", "80")), [(80, Tcp, Tcp, 30080)], "without certificate");
-    let udp = bare().tcp(443).udp(443).says("ssl-cert", "arn:a");
-    assert_eq!(shape(&udp), [(443, Udp, Udp, 30443), (443, Tls, Tcp, 30443)], "TLS does not merge");
+}
+
+#[test]
+fn tls_and_udp_do_not_share_a_port() {
+    let both = bare().tcp(443).udp(443).says("ssl-cert", "arn:a");
+    let message = "ports \"u443\" (UDP) and \"p443\" (TLS) want a listener each on port 443, where AWS allows one";
+    assert_eq!(both.mistakes(), [message]);
+    let apart = both.says("ssl-ports", "80");
+    assert_eq!(shape(&apart), [(443, TcpUdp, TcpUdp, 30443)], "without TLS they are one listener");
 }
 
 #[test]

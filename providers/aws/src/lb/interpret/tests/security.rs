@@ -140,10 +140,20 @@ fn ranges_that_cannot_be_enforced_are_warned_of() {
     assert_eq!(reasons(&limited), [""; 0]);
     assert_eq!(reasons(&hidden), told);
     assert_eq!(reasons(&managed(hidden)), [""; 0]);
-    assert_eq!(reasons(&limited.clone().says("nlb-target-type", "ip")), told);
+    assert_eq!(reasons(&limited.clone().says("nlb-target-type", "ip")), [told[0], "PodSecurityGroupsLeftAlone"]);
     assert_eq!(reasons(&managed(limited.clone()).says("security-groups", "sg-1")), told);
     assert_eq!(reasons(&limited.clone().set(|settings| settings.disable_security_group_ingress = true)), told);
     assert_eq!(reasons(&limited.says("manage-backend-security-group-rules", "false")), told);
     let open = nlb().says(RANGES, "0.0.0.0/0").says("nlb-target-type", "ip");
-    assert_eq!(reasons(&open), [""; 0], "everybody is enforced by nobody");
+    assert_eq!(reasons(&open), ["PodSecurityGroupsLeftAlone"], "everybody is enforced by nobody");
+}
+
+#[test]
+fn that_rules_for_pods_are_not_looked_after_is_told_where_they_would_be() {
+    let pods = nlb().says("nlb-target-type", "ip");
+    assert_eq!(reasons(&pods), ["PodSecurityGroupsLeftAlone"]);
+    assert_eq!(reasons(&managed(pods.clone())), ["PodSecurityGroupsLeftAlone"]);
+    assert_eq!(reasons(&pods.clone().set(|settings| settings.disable_security_group_ingress = true)), [""; 0]);
+    assert_eq!(reasons(&pods.says("manage-backend-security-group-rules", "false")), [""; 0]);
+    assert_eq!(reasons(&nlb()), [""; 0], "nodes are looked after");
 }

@@ -56,7 +56,6 @@ pub(super) fn wanted(listeners: Vec<WantedListener>) -> Wanted {
     Wanted {
         owner: OwnerName { namespace: "default".into(), name: "web".into(), uid: "u-1".into() },
         name: "au1".into(),
-        custom_name: false,
         scheme: Scheme::InternetFacing,
         ip_address_type: IpAddressType::Ipv4,
         subnets: SubnetChoice::Discover,
@@ -77,7 +76,6 @@ pub(super) fn wanted(listeners: Vec<WantedListener>) -> Wanted {
         sources: vec!["0.0.0.0/0".parse().unwrap()],
         node_labels: Vec::new(),
         target_type: TargetType::Instance,
-        publish_addresses: false,
     }
 }
 

@@ -89,7 +89,7 @@ type Change = fn(&mut Wanted, &mut Resolved);
 // length: a table of changes
 #[test]
 fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
-    let cases: [(&str, Change, &[&str]); 22] = [
+    let cases: [(&str, Change, &[&str]); 24] = [
         ("nothing", |_, _| {}, &[]),
         (
             "a health check in place",
@@ -184,6 +184,14 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             &["AddListenerCertificates"],
         ),
         (
+            "certificates for SNI, of which AWS takes one in each request",
+            |w, _| {
+                let certificates = &mut w.listeners[1].tls.as_mut().unwrap().certificates;
+                certificates.extend(["cert-2".into(), "cert-3".into()]);
+            },
+            &["AddListenerCertificates", "AddListenerCertificates"],
+        ),
+        (
             "policies",
             |w, _| {
                 let tls = w.listeners[1].tls.as_mut().unwrap();
@@ -210,6 +218,14 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             &["SetSubnets"],
         ),
         ("families", |w, _| w.ip_address_type = IpAddressType::Dualstack, &["SetIpAddressType"]),
+        (
+            "families with IPv6 prefixes, which UDP needs at once",
+            |w, r| {
+                (w.ip_address_type, w.ipv6_source_nat) = (IpAddressType::Dualstack, Some(true));
+                r.subnets = None;
+            },
+            &["SetSubnets"],
+        ),
         ("subnets left alone", |_, r| r.subnets = None, &[]),
     ];
     for (case, change, expected) in cases {
@@ -287,6 +303,47 @@ fn what_cannot_be_changed_is_refused() {
     let mut other = resolved(&web(), &[]);
     other.subnets.as_mut().unwrap()[0].allocation = Some("eipalloc-2".into());
     assert!(plan(&web(), &other, &seen).unwrap_err().to_string().contains("addresses of load balancer au1 in subnet"));
+}
+
+#[test]
+fn addresses_stay_when_only_prefixes_change() {
+    let mut wanted = web();
+    wanted.ip_address_type = IpAddressType::Dualstack;
+    let mut seen = there(&wanted);
+    let zones = &mut seen.balancer.as_mut().unwrap().balancer.zones;
+    zones[0].allocations = vec!["eipalloc-1".into()];
+    (zones[1].private_ipv4, zones[1].ipv6) = (vec!["10.0.1.9".into()], vec!["2001:db8::9".into()]);
+    wanted.ipv6_source_nat = Some(true);
+    let resolved = Resolved { subnets: None, exposure: seen.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    let actions: Vec<_> = plan(&wanted, &resolved, &seen).unwrap().into_iter().map(|step| step.action).collect();
+    let first = SubnetMapping { allocation: Some("eipalloc-1".into()), ..mapping("subnet-a") };
+    let (private, ipv6) = ("10.0.1.9".parse().ok(), "2001:db8::9".parse().ok());
+    let second = SubnetMapping { private_ipv4: private, ipv6, ..mapping("subnet-b") };
+    let change = SubnetChange {
+        subnets: vec![first, second],
+        ipv6_source_nat: Some(true),
+        ip_address_type: None,
+        removes: false,
+    };
+    assert_eq!(actions, [Action::SetSubnets(change)]);
+    reach(&wanted, &resolved, &seen);
+}
+
+// TG5
+#[test]
+fn a_new_balancer_with_logs_sets_what_differs_from_aws_defaults() {
+    let mut wanted = web();
+    wanted.attributes = attributes(&[
+        ("access_logs.s3.bucket", "b"),
+        ("access_logs.s3.enabled", "true"),
+        ("access_logs.s3.prefix", ""),
+    ]);
+    let steps = plan(&wanted, &resolved(&wanted, &[]), &Observed::default()).unwrap();
+    let set = Action::ModifyLoadBalancerAttributes(attributes(&[
+        ("access_logs.s3.bucket", "b"),
+        ("access_logs.s3.enabled", "true"),
+    ]));
+    assert_eq!(steps.iter().filter(|step| step.action == set).count(), 1, "{steps:#?}");
 }
 
 #[test]
