@@ -57,12 +57,7 @@ impl ProviderId {
     /// # Errors
     /// Its last part is neither an instance's nor a Fargate node's, or there are too many parts.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        let path = match text.strip_prefix(SCHEME) {
-            // What stands before the first slash is the account.
-            Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
-            None => text,
-        };
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let parts: Vec<&str> = path(text).split('/').collect();
         let (Some(&id), true) = (parts.last(), parts.len() <= MOST_PARTS) else {
             return Err(InvalidProviderId(text.into()));
         };
@@ -90,6 +85,20 @@ impl ProviderId {
             Self::Fargate { .. } => None,
         }
     }
+}
+
+/// Returns the zone that a provider ID names, of an instance or of a Fargate node. Good for doubts alone.
+pub fn zone_of(text: &str) -> Option<&str> {
+    path(text).split_once('/').map(|(zone, _)| zone)
+}
+
+fn path(text: &str) -> &str {
+    let path = match text.strip_prefix(SCHEME) {
+        // What stands before the first slash is the account.
+        Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
+        None => text,
+    };
+    path.trim_matches('/')
 }
 
 impl fmt::Display for ProviderId {
