@@ -3,18 +3,15 @@
 use super::model::OwnerName;
 use crate::{
     api::Tags,
-    cluster::{Cluster, SERVICE_TAG},
+    cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
-
-/// Tag of what the AWS load balancer controller made.
-pub(super) const OTHER_CONTROLLER: &str = "elbv2.k8s.aws/cluster";
 
 /// Tells whether an object is a Service's, or why not.
 ///
 /// It carries the cluster's tag, or no cluster's at all and the Service's. One that carries another Service's is not its,
 /// whatever its name is, and neither is one that another controller made.
 pub(super) fn belongs(cluster: &Cluster, owner: &OwnerName, tags: &Tags) -> Result<(), String> {
-    if tags.contains_key(OTHER_CONTROLLER) {
+    if tags.contains_key(OTHER_CONTROLLER_TAG) {
         return Err("the AWS load balancer controller made it".to_owned());
     }
     let service = tags.get(SERVICE_TAG).map(|value| &**value);
@@ -57,7 +54,7 @@ mod tests {
             (&[("kubernetes.io/cluster/d", "owned"), SERVICE], false),
             (&[("kubernetes.io/cluster/d", "owned")], false),
             (&[OWN, (SERVICE_TAG, "default/other")], false),
-            (&[OWN, SERVICE, (OTHER_CONTROLLER, "c")], false),
+            (&[OWN, SERVICE, (OTHER_CONTROLLER_TAG, "c")], false),
             (&[("Name", "web")], false),
         ];
         for (pairs, ours) in cases {
