@@ -252,12 +252,6 @@ impl Book {
         Ok(true)
     }
 
-    /// Drops everything.
-    pub(crate) fn forget(&self) {
-        let mut state = self.state.lock();
-        state.listed = None;
-    }
-
     /// Grants rules; `false` when AWS has one of them already and therefore granted none.
     async fn grant(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<bool, CloudError> {
         let id = group.id.clone();

@@ -138,11 +138,6 @@ impl SecurityGroups {
         Ok(changes)
     }
 
-    /// Drops what is known of groups.
-    pub fn forget(&self) {
-        self.book.forget();
-    }
-
     /// How old rules may be where nothing asks for more: foreign edits are found by the drift check.
     fn trust(&self) -> Duration {
         self.scope.settings.drift_check_interval
