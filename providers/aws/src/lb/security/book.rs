@@ -176,7 +176,7 @@ impl Book {
     }
 
     /// Changes the rules of a group: `change` says how, given the group as it is, and is asked again when AWS says that it
-    /// is otherwise.
+    /// is otherwise, and with the group read again when its answer rests on what is not there.
     pub(crate) async fn amend(
         &self,
         op: &Op,
@@ -188,6 +188,11 @@ impl Book {
         let _changing = lock.lock().await;
         let mut group = self.current(op, id).await?;
         let mut todo = change(&group);
+        if todo.by_absence {
+            self.read(op, &[id.clone()]).await?;
+            group = self.current(op, id).await?;
+            todo = change(&group);
+        }
         if !self.grant(op, &mut group, &todo.grant, why).await? {
             // Some rule was there. AWS does not say which one, and what it tells about a group may lag behind.
             self.read(op, &[id.clone()]).await?;

@@ -90,6 +90,39 @@ async fn many_services_at_once_each_cost_one_grant() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_mtu_rule_stays_when_somebody_else_came_since_the_rules_were_read() {
+    let case = Case::new();
+    case.ensure(&nth(1), None).await.unwrap();
+    // Another cluster's manager, on the same group.
+    case.authorize(&case.world.node_group, &[rule(30900, "0.0.0.0/0", "kubernetes.io/rule/nlb/client=other")]).await;
+    case.part.release(&case.op, &nth(1).owner, "a1", &[]).await.unwrap();
+    let rules = case.rules(&case.world.node_group).await;
+    assert_eq!(rules, [MTU, "tcp 30900-30900 0.0.0.0/0 client=other"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_health_rule_stays_after_a_restart_while_another_balancer_may_need_it() {
+    let mut case = Case::new();
+    let shared = |n: u16| Wanted { listeners: vec![checked_at(listener(30000 + n), 10256)], ..nth(n) };
+    for n in [1, 2] {
+        case.ensure(&shared(n), None).await.unwrap();
+    }
+    case.restart(Settings::default());
+    // Nothing is known of the other one but its clients' rule.
+    case.part.release(&case.op, &shared(1).owner, "a1", &[]).await.unwrap();
+    let rules = case.rules(&case.world.node_group).await;
+    let health = ["10.0.0.0/20", "10.0.16.0/20"].map(|net| format!("tcp 10256-10256 {net} health=a1"));
+    assert!(health.iter().all(|rule| rules.contains(rule)), "{rules:?}");
+    assert!(!rules.contains(&CLIENT.to_owned()), "{rules:?}");
+    // It is needed: known by now, and therefore kept.
+    case.ensure(&shared(2), None).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, rules);
+    // Nobody is left under whose name it would go.
+    case.part.release(&case.op, &shared(2).owner, "a2", &[]).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rule_that_somebody_granted_meanwhile_is_left_out() {
     let case = Case::new();
     // The list is read, and then somebody else opens one of the ports.
