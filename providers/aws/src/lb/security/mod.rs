@@ -89,8 +89,7 @@ impl SecurityGroups {
                 continue;
             }
             let why = format!("targets of {} must admit it", e.lb_name);
-            let change = |group: &_| nodes::grants(group, &admission.rules);
-            self.book.amend(op, id, &why, change).await?;
+            self.book.admit(op, id, &why, &admission.rules).await?;
         }
         Ok(())
     }

@@ -72,13 +72,14 @@ async fn the_mtu_rule_stays_until_the_last_balancer_of_its_network_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_services_at_once_each_cost_one_grant() {
+async fn many_services_at_once_cost_two_grants() {
     let case = Case::new();
     case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
     let wanted: Vec<_> = (1..=25).map(nth).collect();
     let all = futures::future::join_all(wanted.iter().map(|wanted| case.ensure(wanted, None))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
-    assert_eq!(case.world.aws.calls(Action::AuthorizeSecurityGroupIngress), 25);
+    // The first one's alone, and those of all who waited meanwhile.
+    assert_eq!(case.world.aws.calls(Action::AuthorizeSecurityGroupIngress), 2);
     assert_eq!(case.world.aws.calls(Action::DescribeSecurityGroups), 1);
     assert_eq!(case.rules(&case.world.node_group).await.len(), 26);
 
@@ -87,6 +88,33 @@ async fn many_services_at_once_each_cost_one_grant() {
     );
     assert!(all.await.iter().all(|progress| *progress.as_ref().unwrap() == Progress::Done));
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_services_at_once_each_has_its_own_result() {
+    let case = Case::new();
+    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
+    case.world.aws.quotas(|quotas| quotas.rules_per_security_group = 11);
+    let wanted: Vec<_> = (1..=25).map(nth).collect();
+    let all = futures::future::join_all(wanted.iter().map(|wanted| case.ensure(wanted, None))).await;
+    assert_eq!(case.rules(&case.world.node_group).await.len(), 11);
+    for (wanted, result) in wanted.iter().zip(&all) {
+        let e = case.exposure(wanted, &[]);
+        let rules = case.rules(&case.world.node_group).await;
+        let is_there = rules.iter().any(|rule| rule.ends_with(&format!("client={}", e.lb_name)));
+        assert_eq!(result.is_ok(), is_there, "{}", e.lb_name);
+        assert!(result.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::QuotaExceeded), "{result:?}");
+    }
+
+    // One who does not wait any more gets nothing, and the others theirs.
+    case.world.aws.quotas(|quotas| quotas.rules_per_security_group = 60);
+    let impatient = tokio::time::timeout(Duration::from_millis(50), case.ensure(&wanted[24], None));
+    let one = case.ensure(&wanted[23], None);
+    let (one, impatient) = tokio::join!(one, impatient);
+    assert!(one.is_ok() && impatient.is_err(), "{one:?} {impatient:?}");
+    let rules = case.rules(&case.world.node_group).await;
+    assert!(rules.iter().any(|rule| rule.ends_with("client=a24")), "{rules:?}");
+    assert!(!rules.iter().any(|rule| rule.ends_with("client=a25")), "{rules:?}");
 }
 
 #[tokio::test(start_paused = true)]
