@@ -1,5 +1,5 @@
-//! Builds the programs of a real control plane from the modules in `tests/control-plane`, and our own programs in Go,
-//! which tests run beside ours.
+//! Builds the programs of a real control plane from the modules in `tests/control-plane`, and the programs in Go that
+//! tests run beside ours.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,8 +22,12 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
-/// Our own programs in Go: their names, and their modules below `tests`.
-const GO_PROGRAMS: [(&str, &str); 2] = [(assets::GO_ELECTOR, "control-plane/elector"), (assets::GO_CCM, "bench/go")];
+/// Programs in Go that run beside ours: their names, their modules below `tests`, and their main packages.
+const GO_PROGRAMS: [(&str, &str, &str); 3] = [
+    (assets::GO_ELECTOR, "control-plane/elector", "."),
+    (assets::GO_CCM, "bench/go", "."),
+    (assets::AWS_CCM, "control-plane/aws", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"),
+];
 
 /// Cargo's target directory.
 pub(crate) fn target() -> anyhow::Result<PathBuf> {
@@ -31,15 +35,15 @@ pub(crate) fn target() -> anyhow::Result<PathBuf> {
     Ok(root()?.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)))
 }
 
-/// Builds our programs in Go and returns the directory they are in; Go itself finds out whether anything is to be done.
+/// Builds the programs in Go that run beside ours and returns the directory they are in; Go itself finds out whether anything is to be done.
 /// Whoever asks has seen that Go is there.
 pub(crate) fn build_go_programs() -> anyhow::Result<PathBuf> {
     let directory = target()?.join(assets::GO_PROGRAMS_DIRECTORY);
     let started = Instant::now();
     println!("programs in Go: building what has changed; the first time takes some minutes");
-    for (name, module) in GO_PROGRAMS {
+    for (name, module, package) in GO_PROGRAMS {
         let module = root()?.join("tests").join(module);
-        go_build(&module, ".", &directory.join(name)).with_context(|| format!("build {name}"))?;
+        go_build(&module, package, &directory.join(name)).with_context(|| format!("build {name}"))?;
     }
     println!("programs in Go: all there in {} after {:.0} s", directory.display(), started.elapsed().as_secs_f64());
     Ok(directory)
@@ -82,7 +86,7 @@ pub(crate) fn go_is_there() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Builds everything, our own programs too.
+/// Builds everything, the programs that run beside ours too.
 pub(crate) fn build_all() -> anyhow::Result<()> {
     build()?;
     if go_is_there() {

@@ -90,7 +90,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $off := or (and (eq $name "route") (not $.Values.routes.enabled)) (and (eq $name "ipam") (not $.Values.nodeIPAM.enabled)) -}}
 {{- /* With credentials of their own the controllers bring their rights along; the watches are the manager's. */ -}}
 {{- $elsewhere := and $.Values.useServiceAccountCredentials (ne $name "endpoints") -}}
-{{- if and $wanted (not $off) (not $elsewhere) -}}{{- $given = append $given $name -}}{{- end -}}
+{{- /* Pods as targets are a matter of annotations there, so that any Service may have them. */ -}}
+{{- $always := and (eq $name "endpoints") (eq $.Values.provider "aws") -}}
+{{- if and (or $wanted $always) (not $off) (not $elsewhere) -}}{{- $given = append $given $name -}}{{- end -}}
 {{- end -}}
 {{- if .Values.useServiceAccountCredentials -}}{{- $given = append $given "caches" -}}{{- end -}}
 {{- append $given "serving" | sortAlpha | join " " -}}

@@ -81,3 +81,75 @@ impl Cluster {
         tags.get(LEGACY_CLUSTER_TAG).is_some_and(|value| **value == *self.id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs = &'static [(&'static str, &'static str)];
+
+    fn tags(pairs: &[(&str, &str)]) -> Tags {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    const OWN: &str = "kubernetes.io/cluster/c";
+    const OTHER: &str = "kubernetes.io/cluster/d";
+    const LEGACY: &str = LEGACY_CLUSTER_TAG;
+
+    // TA2
+    #[test]
+    fn an_object_is_of_the_cluster_by_either_tag() {
+        let cases: [(Pairs, bool, bool); 9] = [
+            (&[], false, false),
+            (&[("Name", "c")], false, false),
+            (&[(LEGACY, "c")], true, false),
+            (&[(LEGACY, "d")], false, false),
+            (&[(OWN, "owned")], true, true),
+            (&[(OWN, "")], true, true),
+            (&[(LEGACY, "d"), (OWN, "owned")], true, true),
+            (&[(OWN, "shared"), (OTHER, "owned")], true, true),
+            (&[(OTHER, "owned")], false, true),
+        ];
+        for (pairs, has, any) in cases {
+            assert_eq!(Cluster::new("c", false).has(&tags(pairs)), has, "{pairs:?}");
+            assert_eq!(Cluster::any(&tags(pairs)), any, "{pairs:?}");
+            assert!(Cluster::new("", false).has(&tags(pairs)), "without an ID everything is: {pairs:?}");
+        }
+    }
+
+    // TA3
+    #[test]
+    fn only_the_exact_tag_with_the_exact_value_makes_an_object_the_clusters_own() {
+        let cases: [(Pairs, bool); 13] = [
+            (&[], false),
+            (&[(LEGACY, "c")], true),
+            (&[(LEGACY, "d")], false),
+            (&[(LEGACY, "")], false),
+            (&[(OWN, "owned")], true),
+            (&[(OWN, "shared")], false),
+            (&[(OWN, "")], false),
+            (&[(OWN, "Owned")], false),
+            (&[(OTHER, "owned")], false),
+            (&[("Kubernetes.io/cluster/c", "owned")], false),
+            (&[(LEGACY, "d"), (OWN, "owned")], true),
+            (&[(LEGACY, "c"), (OWN, "shared")], true),
+            (&[("Name", "x"), (OTHER, "owned"), (OWN, "owned")], true),
+        ];
+        for (pairs, owns) in cases {
+            assert_eq!(Cluster::new("c", false).owns(&tags(pairs)), owns, "{pairs:?}");
+            assert!(!Cluster::new("", false).owns(&tags(pairs)), "without an ID nothing is: {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn the_legacy_tag_is_written_and_filtered_by_only_where_it_is_configured() {
+        let own = Cluster::new("c", false);
+        assert_eq!(own.tags(), tags(&[(OWN, "owned")]));
+        assert_eq!(own.filter(), Some(Filter::new("tag-key", [OWN])));
+        let legacy = Cluster::new("c", true);
+        assert_eq!(legacy.tags(), tags(&[(OWN, "owned"), (LEGACY, "c")]));
+        assert_eq!(legacy.filter(), Some(Filter::new("tag:KubernetesCluster", ["c"])));
+        let nobody = Cluster::new("", true);
+        assert_eq!((nobody.tags(), nobody.filter()), (Tags::new(), None));
+    }
+}

@@ -2,6 +2,10 @@
 
 #![deny(missing_docs)]
 
+// So that what tests inside and outside share can name the crate alike.
+#[cfg(test)]
+extern crate self as ccm_aws;
+
 pub mod api;
 pub mod client;
 pub mod cluster;
@@ -19,6 +23,8 @@ pub mod scope;
 #[cfg(feature = "sdk")]
 pub mod sdk;
 
+#[cfg(test)]
+mod conformance_tests;
 #[cfg(test)]
 mod iam_tests;
 pub mod tagging;

@@ -15,7 +15,7 @@ mod values;
 
 use std::path::PathBuf;
 
-use ccm_core::config::{self, Invocation, Product};
+use ccm_core::config::{self, ControllerInfo, Flag, Invocation, Product};
 use serde_json::Value;
 
 use helm::{Helm, chart, container, only, strings};
@@ -75,7 +75,7 @@ fn examples_render_as_checked_in() {
     let helm = helm_or_return!();
     let refresh = std::env::var_os("CCM_UPDATE_REFERENCE").is_some();
     let names = examples();
-    for wanted in ["hosted-control-plane", "k3s", "kops", "kubeadm"] {
+    for wanted in ["aws", "hosted-control-plane", "k3s", "kops", "kubeadm"] {
         assert!(names.iter().any(|name| name == wanted), "{wanted} is not among {names:?}");
     }
     for name in &names {
@@ -136,7 +136,11 @@ fn the_binary_accepts_every_rendered_argument() {
     let guide = std::fs::read_to_string(helm::root().join("docs/install.md")).unwrap();
     let block = guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     renderings.push(("docs/install.md".to_owned(), block.to_owned()));
-    let product = Product::new("ccm-test", "v0.0.0", &["aws", "openstack", "mock", "example"]);
+    let mut product = Product::new("ccm-test", "v0.0.0", &["aws", "openstack", "mock", "example"]);
+    // The AWS provider's own, of which its crate tests the values.
+    let (name, client_name) = ("tagging", "tagging-controller");
+    product.controllers.push(ControllerInfo { name, aliases: &[], client_name, enabled_by_default: false });
+    product.extra_flags = ["tags", "resources"].map(|name| Flag::provider(name, "", "")).into();
     for (name, rendered) in renderings {
         let objects = helm::objects(&rendered).unwrap();
         let args = strings(&container(workload(&objects))["args"]);

@@ -84,7 +84,20 @@ fn the_dockerfile_fits_the_chart_and_the_tool_chain() {
     let entrypoint = dockerfile.lines().rfind(|line| line.starts_with("ENTRYPOINT ")).unwrap();
     let path = entrypoint.split('"').nth(1).unwrap();
     assert!(dockerfile.contains(&format!(" /out/cloud-controller-manager {path}\n")), "{path} is not what is copied");
-    assert!(dockerfile.contains("--no-default-features"), "the demo would be in the image");
+    let of_mock = "case \"${PROVIDER}\" in mock) features='--no-default-features' ;; *) features='' ;; esac";
+    assert!(dockerfile.contains(of_mock), "the demo would be in the image, or another provider without its cloud");
+}
+
+/// A binary that needs features is built with its crate's default ones.
+#[test]
+fn features_that_a_binary_needs_are_there_by_default() {
+    let manifest = read("providers/aws/Cargo.toml");
+    let list = |key: &str| {
+        let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap();
+        line.split('"').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let (needed, default) = (list("required-features"), list("default"));
+    assert!(!needed.is_empty() && needed.is_subset(&default), "{needed:?} are not among {default:?}");
 }
 
 /// Folders and files that a build does not get must not be needed by it.

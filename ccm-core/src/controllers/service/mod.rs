@@ -152,9 +152,6 @@ impl ServiceController {
         let synced = async {
             self.services.synced().await;
             self.cx.nodes.synced().await;
-            if let Some(slices) = &self.slices {
-                slices.synced().await;
-            }
         };
         cancel.run_until_cancelled(synced).await;
         // Whatever came until now is in the sets that are made from now on.

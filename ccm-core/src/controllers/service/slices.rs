@@ -32,14 +32,12 @@ impl Slices {
         Self { cache, by_service: Arc::default() }
     }
 
-    /// Waits until the first complete list has arrived.
-    pub(crate) async fn synced(&self) {
-        self.cache.synced().await;
-    }
-
-    /// Returns the slices of a Service, sorted by name.
-    pub(crate) fn of(&self, service: &str) -> Vec<Arc<EndpointSliceView>> {
-        self.by_service.lock().get(service).map(|slices| slices.values().cloned().collect()).unwrap_or_default()
+    /// Returns the slices of a Service, sorted by name; `None` as long as the first complete list has not arrived.
+    pub(crate) fn of(&self, service: &str) -> Option<Vec<Arc<EndpointSliceView>>> {
+        if !self.cache.is_synced() {
+            return None;
+        }
+        Some(self.by_service.lock().get(service).map(|slices| slices.values().cloned().collect()).unwrap_or_default())
     }
 
     /// Keeps the index, and puts Services in line whose endpoints change: at once where one is lost, otherwise together

@@ -28,7 +28,7 @@ impl Wiring<'_> {
         self.context.services = Some(Arc::new(services.clone()));
         let slices = balancers.takes_endpoints().then(|| {
             let cache = Cache::<EndpointSliceView>::new(());
-            self.watch("endpoint-slice-cache", &cache);
+            self.watch_for_some("endpoint-slice-cache", &cache);
             self.context.endpoint_slices = Some(Arc::new(cache.clone()));
             Slices::new(cache)
         });

@@ -32,6 +32,9 @@ use crate::{
     telemetry::metrics::CloudMetrics,
 };
 
+/// How long what can do without a cache waits for it.
+const MOMENT: Duration = Duration::from_secs(5);
+
 /// A named task that is not running yet.
 pub(super) struct Task {
     pub(super) name: &'static str,
@@ -152,8 +155,18 @@ impl<'a> Wiring<'a> {
         wiring
     }
 
-    /// Has a cache filled and kept.
+    /// Has a cache filled and kept. Nothing begins before it is complete.
     pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+        self.fill(task, cache, None);
+    }
+
+    /// Has a cache filled and kept that only some objects need: the others do not wait for it longer than a moment, as it
+    /// may be the one right that the role does not have.
+    pub(super) fn watch_for_some<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+        self.fill(task, cache, Some(MOMENT));
+    }
+
+    fn fill<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>, patience: Option<Duration>) {
         self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", Lock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
@@ -163,7 +176,14 @@ impl<'a> Wiring<'a> {
         let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
         let (stop, cache) = (self.stop.clone(), cache.clone());
         let fill = reflector.run(stop).boxed();
-        self.caches.filling.push(Filling { task, fill, full: async move { cache.synced().await }.boxed() });
+        let full = async move {
+            match patience {
+                None => cache.synced().await,
+                // Either way the others go on.
+                Some(patience) => drop(tokio::time::timeout(patience, cache.synced()).await),
+            }
+        };
+        self.caches.filling.push(Filling { task, fill, full: full.boxed() });
     }
 
     /// Adds every controller that is selected and has what it needs.

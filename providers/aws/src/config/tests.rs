@@ -48,6 +48,7 @@ fn defaults_of_the_table_are_the_defaults() {
     assert_eq!(good(&text), Settings::default());
 }
 
+// length: one table of all keys
 #[test]
 fn every_key_has_its_effect() {
     let with = |change: &dyn Fn(&mut Settings)| {

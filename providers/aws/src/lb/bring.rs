@@ -12,7 +12,7 @@ use super::{
     apply::{Applier, Halt},
     effect::Picture,
     memory::{Known, Memory},
-    model::{SubnetChoice, Targets, Wanted},
+    model::{SubnetChoice, Targets, Wanted, WantedListener},
     names,
     observe::{Observer, Question, ago, names_of},
     plan::{self, Resolved, Step},
@@ -270,14 +270,17 @@ impl Core {
         }
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = Picture::new(observed);
-        let mut applier = self.applier(op, wanted, &instances, &mut picture);
+        let served = served(known.applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
+        let mut applier = self.applier(op, &served, &instances, &mut picture);
         let ended = applier.apply(&steps).await;
         let (left, no_room) = (applier.left, applier.no_room);
         match ended {
             Ok(()) => {
+                // Of rules that serve something else than is wanted now nothing is known.
+                let exposed = Some(exposure(wanted, &known.node_groups)) == picture.observed.exposure;
                 // Rules for groups that no node has any more go when everything is compared.
                 known.node_groups.extend(backing.node_groups.iter().cloned());
-                picture.observed.exposure = picture.observed.exposure.map(|_| exposure(wanted, &known.node_groups));
+                picture.observed.exposure = exposed.then(|| exposure(wanted, &known.node_groups));
                 known.observed = Some(picture.observed);
                 if let (Some((_, targets)), true) = (&mut known.applied, left.is_empty() && no_room.is_none()) {
                     *targets = backing.targets;
@@ -412,6 +415,16 @@ fn question<'a>(order: &'a Order<'_>, names: &'a [Box<str>], known: &Known) -> Q
         may_exist: order.service.has_finalizer() || hostname.is_some() || known.changed.is_some(),
         changed: known.changed,
     }
+}
+
+/// What is wanted of the listeners that are there: a change of the Service is not carried out along with its members.
+fn served(wanted: &Wanted, observed: &Observed) -> Wanted {
+    let there = |listener: &&WantedListener| {
+        let seen = observed.balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
+        let mut seen = seen.map(|seen| (seen.port, seen.protocol));
+        seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
+    };
+    Wanted { listeners: wanted.listeners.iter().filter(there).cloned().collect(), ..wanted.clone() }
 }
 
 /// What decides about rules of security groups.

@@ -22,7 +22,7 @@ use crate::{
         LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes},
     },
-    cluster::SERVICE_TAG,
+    cluster::{Cluster, SERVICE_TAG},
 };
 
 /// First and longest wait for something that is still in use.
@@ -62,7 +62,8 @@ impl Core {
             let found = self.find_all(op, doomed, known).await?;
             // Once something goes, what was known of it is history. The names of balancers are those in rules.
             known.doubt();
-            known.names.extend(doomed.names.iter().cloned());
+            let names = doomed.names.iter().filter(|name| !found.taken.contains(name));
+            known.names.extend(names.cloned());
             known.names.extend(found.balancers.iter().map(|balancer| balancer.name.clone()));
             for balancer in &found.balancers {
                 if let Some(wait) = self.delete_balancer(op, balancer).await? {
@@ -117,10 +118,13 @@ impl Core {
         tags.extend(sweep::tags(&self.scope, op, arns.map(Into::into).collect()).await?);
         let ours =
             |arn: &str| tags.get(arn).is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags).is_ok());
-        let balancers = balancers.into_values().filter(|balancer| ours(&balancer.arn)).collect();
+        let (balancers, others): (Vec<_>, Vec<_>) = balancers.into_values().partition(|balancer| ours(&balancer.arn));
         let named = |arn: &str| tags.get(arn).is_some_and(|tags| self.is_named(doomed.owner, tags));
         let groups = groups.into_iter().filter(|arn| named(arn)).collect();
-        Ok(Found { balancers, groups })
+        let elsewhere = |tags: &Tags| Cluster::any(tags) && !self.scope.cluster.has(tags);
+        let others = others.into_iter().filter(|balancer| tags.get(balancer.arn.as_str()).is_some_and(elsewhere));
+        let taken = others.map(|balancer| balancer.name).collect();
+        Ok(Found { balancers, groups, taken })
     }
 
     /// Tells whether tags name this Service of this cluster.
@@ -178,6 +182,8 @@ impl Core {
 struct Found {
     balancers: Vec<LoadBalancer>,
     groups: Vec<TargetGroupArn>,
+    /// Names that another cluster's balancers have, and with them the rules of these names.
+    taken: Vec<Box<str>>,
 }
 
 /// Waits as long as it was waited so far, which doubles the time between tries, within bounds.

@@ -74,6 +74,27 @@ fn arguments_of_upstreams_manifests_are_taken() {
     assert!(!config(&["--v=2"]).generic.controllers.is_enabled(tagging::NAME), "off unless named");
 }
 
+/// Arguments and cloud config of the chart's examples, as they are rendered.
+#[test]
+fn examples_of_the_chart_are_taken() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../charts/cloud-controller-manager/examples/rendered");
+    for (name, tagging) in [("aws", true), ("kops", false), ("hosted-control-plane", false)] {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.yaml"))).unwrap();
+        let args = text.lines().filter_map(|line| line.trim().strip_prefix("- ")).map(|line| line.trim_matches('"'));
+        let args: Vec<&str> = args.filter(|arg| arg.starts_with("--") && *arg != "--cloud-provider=aws").collect();
+        let config = config(&args);
+        assert_eq!(config.generic.controllers.is_enabled(tagging::NAME), tagging, "{name}");
+        assert_eq!(tagging::Options::parse(&config.extra).is_ok(), tagging, "{name}");
+        let file = text.lines().skip_while(|line| !line.trim_start().starts_with("cloud.conf: |")).skip(1);
+        let file: Vec<&str> =
+            file.take_while(|line| line.starts_with("    ") || line.is_empty()).map(str::trim).collect();
+        let settings = config::parse(&file.join("\n")).unwrap();
+        assert_eq!(settings.default_type, config::DefaultType::Nlb, "{name}: {file:?}");
+        assert_eq!(settings.warnings, [], "{name}");
+    }
+}
+
 #[tokio::test]
 async fn without_configuration_the_own_instance_says_it_all() {
     let world = World::small(2);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ccm_core::provider::CloudError;
 use ccm_mock::provider::annotations;
+use ccm_testkit::apiserver::{Action, Match};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
@@ -158,6 +160,27 @@ async fn endpoints_are_followed_losses_at_once_and_additions_together_and_nodes_
     world.until("they are gone", secs(1), || members(&world) == 1).await;
     world.request("DELETE", &format!("{SLICES}/web-1"), "application/json", Value::Null).await;
     world.until("all are gone", secs(1), || members(&world) == 0).await;
+}
+
+/// As with a role of a manager that knows no endpoints: only Services that need them wait.
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_read_endpoints_services_of_nodes_and_nodes_are_served() {
+    let world = World::with("features: {endpoints: true}\n");
+    let refused = Action::Error { code: StatusCode::FORBIDDEN, retry_after: None };
+    let fault = world.server.faults().add(Match::resource("endpointslices").verb("list").verb("watch"), refused);
+    let _ccm = world.start_with(Balancers::over(&world), &SERVICE);
+    world.have_nodes(["a"]).await;
+    world.request("POST", SLICES, "application/json", slice("pods-1", &["10.1.0.1"], true)).await;
+    world.serve("nodes").await;
+    let backends = json!({annotations::BACKENDS: "endpoints"});
+    world.put_annotated("web", backends, json!({"ports": [{"port": 80}]})).await;
+    world.until_served(&["nodes"], secs(30)).await;
+    tokio::time::sleep(secs(60)).await;
+    assert!(world.balancers("web").is_empty());
+    let notes = world.notes("SyncLoadBalancerFailed");
+    assert!(notes.len() == 1 && notes[0].contains("list and watch endpointslices"), "{notes:?}");
+    world.server.faults().remove(fault);
+    world.until_served(&["web"], secs(400)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,6 +93,20 @@ fn only_what_runs_gets_rights_and_every_part_is_summed_up() {
 }
 
 #[test]
+fn a_provider_whose_services_choose_their_targets_may_read_endpoints() {
+    let helm = helm_or_return!();
+    for (set, may) in [
+        ("provider=aws", true),
+        ("provider=aws,useServiceAccountCredentials=true", true),
+        ("provider=aws,rbac.create=false", false),
+        ("provider=mock", false),
+    ] {
+        let roles = by_name(helm.objects(&["--set", set]).unwrap());
+        assert_eq!(roles.contains_key("ClusterRole cloud-controller-manager:endpoints"), may, "{set}");
+    }
+}
+
+#[test]
 fn the_lease_is_named_in_the_role_and_in_the_arguments() {
     let helm = helm_or_return!();
     let set = "provider=mock,leaderElection.leaseName=mine,leaderElection.leaseNamespace=cloud";

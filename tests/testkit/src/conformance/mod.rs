@@ -86,6 +86,12 @@ pub trait InstanceCloud: Send + Sync + 'static {
     /// Makes the cloud take this long for an answer until [`restore`](Self::restore); `false` when it cannot.
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
 
+    /// Tells whether an answer that throttles says when to come again. Where no answer of the cloud does, there is nothing
+    /// to hand on, and the rule about that is not checked.
+    fn names_pauses(&self) -> bool {
+        true
+    }
+
     /// Ends injected faults and slowness.
     async fn restore(&self) -> anyhow::Result<()>;
 

@@ -30,6 +30,12 @@ pub trait ScriptedCloud: Send + Sync + 'static {
     /// the cloud cannot, which leaves rules about calls under way unchecked.
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
 
+    /// Tells whether an answer that throttles says when to come again; as
+    /// [`InstanceCloud::names_pauses`](super::InstanceCloud::names_pauses).
+    fn names_pauses(&self) -> bool {
+        true
+    }
+
     /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time is paused.
     fn answer_time(&self) -> Duration {
         Duration::ZERO

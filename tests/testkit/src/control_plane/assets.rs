@@ -106,6 +106,8 @@ pub(crate) const GO_PROGRAMS_DIRECTORY: &str = "go-programs";
 pub(crate) const GO_CCM: &str = "ccm-go-baseline";
 /// An elector on Go's client, from `tests/control-plane/elector`.
 pub(crate) const GO_ELECTOR: &str = "ccm-go-elector";
+/// Upstream's AWS cloud-controller-manager, from `tests/control-plane/aws`.
+pub(crate) const AWS_CCM: &str = "aws-cloud-controller-manager";
 
 /// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty when it is not
 /// there, which the test below excludes for the files that are compiled in.

@@ -90,6 +90,15 @@ impl Binaries {
         go_program(assets::GO_ELECTOR, what)
     }
 
+    /// Upstream's AWS cloud-controller-manager, of the version that `tests/control-plane/aws` pins. Like
+    /// [`go_ccm`](Self::go_ccm) when it is not there.
+    ///
+    /// # Panics
+    /// Like [`go_ccm`](Self::go_ccm).
+    pub fn aws_ccm(what: &str) -> Option<PathBuf> {
+        go_program(assets::AWS_CCM, what)
+    }
+
     fn find_in(directory: Option<&Path>) -> Result<Self, Missing> {
         let look = |name: &str| Some(directory?.join(name)).filter(|path| path.is_file());
         match (look("etcd"), look("kube-apiserver")) {

@@ -4,6 +4,10 @@
 //! - `DescribeInstanceTopology`, which moto does not know: three nodes by region, zone and subnet.
 //! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or the error.
 //! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor its ALPN policy).
+//! - Host names of network load balancers, which moto makes up like those of classic ones.
+//! - Health checks of new classic load balancers, which moto makes without any.
+//! - The timeout of HTTP health checks that is chosen for who names none.
+//! - Security policies, which moto gives listeners without TLS too.
 //! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is gone: no error.
 
 use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};
@@ -52,7 +56,7 @@ impl Recorded {
 /// What goes wrong with requests of one action.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// Action, such as `CreateListener`.
+    /// Action, such as `CreateListener`, or [`ANY_CHANGE`].
     pub action: String,
     /// Requests that still get through.
     pub after: usize,
@@ -61,6 +65,9 @@ pub struct Fault {
     /// What happens.
     pub trouble: Trouble,
 }
+
+/// In place of an action: every request that may change something.
+pub const ANY_CHANGE: &str = "*";
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
@@ -71,6 +78,8 @@ pub enum Trouble {
     AnswerLost,
     /// It is lost on its way.
     RequestLost,
+    /// It is carried out, and the sender waits for the answer for ever: the moment to kill it. It is recorded at once.
+    Stuck,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +134,11 @@ impl Overlay {
         self.state.lock().faults.push(fault);
     }
 
+    /// Takes back what is to go wrong.
+    pub fn heal(&self) {
+        self.state.lock().faults.clear();
+    }
+
     /// Forgets records and faults.
     pub fn reset(&self) {
         *self.state.lock() = State::default();
@@ -159,6 +173,11 @@ async fn answer(to: &Wire, state: &Mutex<State>, request: Request<Incoming>) -> 
             repair::answer(to, head, body, &recorded).await?;
             None
         }
+        Some(Trouble::Stuck) => {
+            repair::answer(to, head, body, &recorded).await?;
+            state.lock().recorded.push(recorded);
+            return std::future::pending().await;
+        }
         None => Some(repair::answer(to, head, body, &recorded).await?),
     };
     recorded.status = answer.as_ref().map(|answer| answer.status().as_u16());
@@ -180,7 +199,9 @@ fn record(head: &http::request::Parts, body: &Bytes) -> Recorded {
 
 /// What happens to this request; the first fault for its action that has anything left decides.
 fn trouble(faults: &mut [Fault], action: &str) -> Option<Trouble> {
-    let fault = faults.iter_mut().find(|fault| fault.action == action && fault.times > 0)?;
+    let is_change = !action.starts_with("Describe");
+    let concerns = |fault: &Fault| fault.action == action || fault.action == ANY_CHANGE && is_change;
+    let fault = faults.iter_mut().find(|fault| concerns(fault) && fault.times > 0)?;
     if fault.after > 0 {
         fault.after -= 1;
         return None;

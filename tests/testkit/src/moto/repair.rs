@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 
 use super::{
     overlay::{Recorded, forward, refusal},
-    wire::{self, Api, EC2, ELB, Wire, WireError, elements},
+    wire::{self, Api, CLASSIC, EC2, ELB, Wire, WireError, elements},
 };
 
 /// Answers a request as AWS would: by moto as far as it can.
@@ -21,9 +21,26 @@ pub(super) async fn answer(
     if request.version == EC2.version && request.action == "DescribeInstanceTopology" {
         return topology(to, request).await;
     }
+    if request.version == CLASSIC.version && request.action == "CreateLoadBalancer" {
+        let answer = forward(to, head, body).await?;
+        health_check(to, request).await?;
+        return Ok(answer);
+    }
     if request.version != ELB.version {
         return forward(to, head, body).await;
     }
+    edited(balanced(to, head, body, request).await?, &HOST_NAME).await
+}
+
+/// moto gives network load balancers host names like those of classic ones; managers tell the two apart by them.
+const HOST_NAME: [&str; 2] = [".us-west-2.elb.amazonaws.com<", ".elb.us-west-2.amazonaws.com<"];
+
+async fn balanced(
+    to: &Wire,
+    head: http::request::Parts,
+    body: Bytes,
+    request: &Recorded,
+) -> io::Result<Response<Full<Bytes>>> {
     match &*request.action {
         "CreateLoadBalancer" => match existing_load_balancer(to, request).await? {
             Some(answer) => Ok(answer),
@@ -31,8 +48,9 @@ pub(super) async fn answer(
         },
         "CreateTargetGroup" => match existing_target_group(to, request).await? {
             Some(answer) => Ok(answer),
-            None => forward(to, head, body).await,
+            None => forward(to, head, timeout(request).unwrap_or(body)).await,
         },
+        "CreateListener" => without_policies(forward(to, head, body).await?).await,
         // moto knows the protocols of application load balancers only, and would serve TLS as HTTPS.
         "ModifyListener" => {
             let protocol = |value: &str| match value {
@@ -46,15 +64,64 @@ pub(super) async fn answer(
             });
             let changed: Vec<_> = changed.collect();
             let form = wire::form(&request.action, &request.version, changed.iter().map(|(n, v)| (&**n, &**v)));
-            edited(forward(to, head, form.into()).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await
+            let answer = edited(forward(to, head, form.into()).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await?;
+            without_policies(answer).await
         }
-        "DescribeListeners" => edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await,
+        "DescribeListeners" => {
+            let answer = edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await?;
+            without_policies(answer).await
+        }
         "DescribeTargetGroups" if request.parameter("LoadBalancerArn").is_some() => {
             without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "<TargetGroups/>").await
         }
         "DeleteTargetGroup" => without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "").await,
         _ => forward(to, head, body).await,
     }
+}
+
+/// Gives a new classic load balancer the health check that it has from the start.
+async fn health_check(to: &Wire, request: &Recorded) -> io::Result<()> {
+    let parameter = |name: &str| request.parameter(name).unwrap_or_default();
+    let target = format!("TCP:{}", parameter("Listeners.member.1.InstancePort"));
+    let wanted = [
+        ("LoadBalancerName", parameter("LoadBalancerName")),
+        ("HealthCheck.Target", &target),
+        ("HealthCheck.Interval", "30"),
+        ("HealthCheck.Timeout", "5"),
+        ("HealthCheck.UnhealthyThreshold", "2"),
+        ("HealthCheck.HealthyThreshold", "10"),
+    ];
+    match to.ask(CLASSIC, "ConfigureHealthCheck", wanted).await {
+        // What was refused before has none.
+        Ok(_) | Err(WireError::Refused { .. }) => Ok(()),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+/// The request for a target group with the timeout that AWS would choose, where moto chooses another one.
+fn timeout(request: &Recorded) -> Option<Bytes> {
+    let name = "HealthCheckTimeoutSeconds";
+    if request.parameter(name).is_some() || request.parameter("HealthCheckProtocol") != Some("HTTP") {
+        return None;
+    }
+    let parameters = request.parameters.iter().map(|(name, value)| (&**name, &**value)).chain([(name, "6")]);
+    Some(wire::form(&request.action, &request.version, parameters).into())
+}
+
+/// The answer without security policies of listeners that do not speak TLS.
+async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<Full<Bytes>>> {
+    let (head, body) = answer.into_parts();
+    let text = text(body).await?;
+    // Each listener begins with its ARN.
+    let listeners = text.split("<ListenerArn>").map(|listener| match listener.split_once("<SslPolicy>") {
+        Some((before, rest)) if !before.contains("<Protocol>TLS<") => {
+            let after = rest.split_once("</SslPolicy>").map_or("", |(_, after)| after);
+            format!("{before}{after}")
+        }
+        _ => listener.to_owned(),
+    });
+    let text = listeners.collect::<Vec<_>>().join("<ListenerArn>");
+    Ok(Response::from_parts(head, Full::from(text)))
 }
 
 /// Three nodes for each instance: of its region, its zone and its subnet.

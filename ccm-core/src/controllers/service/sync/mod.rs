@@ -30,6 +30,10 @@ use crate::{
 
 /// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
 const PENDING: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+/// Why a Service with endpoints as backends waits.
+const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the right to list and watch \
+                            endpointslices.discovery.k8s.io";
+
 /// What becomes of a key after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -201,7 +205,11 @@ impl ServiceController {
                 (BackendSet::Nodes(set.nodes.clone()), set.fingerprint)
             }
             Backends::Endpoints => {
-                let slices = self.slices.as_ref().map(|slices| slices.of(&look.key)).unwrap_or_default();
+                let unknown = || Trouble::cloud(Doing::Ensure, CloudError::transient(NO_ENDPOINTS));
+                let slices = match &self.slices {
+                    Some(slices) => slices.of(&look.key).ok_or_else(unknown)?,
+                    None => Vec::new(),
+                };
                 let fingerprint = endpoints_fingerprint(&slices);
                 (BackendSet::Endpoints(slices), fingerprint)
             }

@@ -398,3 +398,19 @@ async fn a_balancer_removed_by_hand_is_made_again_and_its_name_published() {
     rig.settle(&web).await;
     assert!(rig.aws.everything() == end, "{}", end.diff(&rig.aws.everything()));
 }
+
+/// Rules that were looked after along with the members of a changed Service are not taken for those that it wants.
+#[tokio::test(start_paused = true)]
+async fn sources_that_change_together_with_members_are_closed_by_the_next_ensure() {
+    let mut rig = Rig::new(1);
+    let mut web = service("web", &[80]);
+    web.source_ranges = Box::new(["198.51.100.0/24".into(), "203.0.113.0/24".into()]);
+    web = published(&web, &rig.settle(&web).await);
+    web.source_ranges = Box::new(["203.0.113.0/24".into()]);
+    rig.add_node();
+    let updated = rig.update(&web).await;
+    assert_eq!(updated.result.unwrap(), Progress::Done);
+    rig.ensure(&web, Depth::Trust).await.result.unwrap();
+    let rules = rig.aws.everything().to_string();
+    assert!(rules.contains("203.0.113.0/24") && !rules.contains("198.51.100.0/24"), "{rules}");
+}

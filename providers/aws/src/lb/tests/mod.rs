@@ -5,4 +5,5 @@ mod classic;
 mod counts;
 mod crash;
 mod deletion;
+mod matrix;
 mod rig;

@@ -32,6 +32,18 @@ pub trait LoadBalancerCloud: ScriptedCloud {
         plain
     }
 
+    /// Completes a Service that asks for something of what the provider [supports](ccm_core::provider::LbSupport) beyond
+    /// one TCP port: annotations without which the provider cannot do just that.
+    fn wish(&self, service: ServiceView) -> ServiceView {
+        service
+    }
+
+    /// Tells whether clients of both address families find a load balancer; by default when it has several addresses. A
+    /// cloud that gives one name for both looks elsewhere.
+    async fn serves_both_families(&self, balancer: &CloudBalancer) -> anyhow::Result<bool> {
+        Ok(balancer.addresses.len() > 1)
+    }
+
     /// Returns valid annotations that each change the cloud's load balancer.
     fn settings(&self) -> Vec<(String, String)> {
         Vec::new()

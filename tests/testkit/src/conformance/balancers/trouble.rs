@@ -289,6 +289,9 @@ pub(super) async fn error_kinds(bench: &LbBench<'_>) -> Verdict {
 }
 
 pub(super) async fn retry_after(bench: &LbBench<'_>) -> Verdict {
+    if !bench.cloud.names_pauses() {
+        return Err(Problem::Unsupported("the cloud does not say when to come again".to_owned()));
+    }
     let unnoticed = |seen| Problem::Blocked(ids::ERROR_KINDS, seen);
     under_each_fault(bench, unnoticed, |fault, what, error| match fault {
         InjectedFault::Throttled(pause) => {

@@ -89,6 +89,9 @@ pub(super) async fn error_kinds(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict
 }
 
 pub(super) async fn retry_after(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+    if !bench.cloud.names_pauses() {
+        return Err(Problem::Unsupported("the cloud does not say when to come again".to_owned()));
+    }
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let provider = bench.provider().await?;

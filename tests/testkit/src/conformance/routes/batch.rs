@@ -227,6 +227,9 @@ pub(super) async fn error_kinds(bench: &RouteBench<'_>) -> Verdict {
 }
 
 pub(super) async fn retry_after(bench: &RouteBench<'_>) -> Verdict {
+    if !bench.cloud.names_pauses() {
+        return Err(Problem::Unsupported("the cloud does not say when to come again".to_owned()));
+    }
     under_each_fault(bench, |fault, what, error| match fault {
         InjectedFault::Throttled(pause) => {
             let named = error.retry_after();

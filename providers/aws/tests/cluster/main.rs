@@ -1,0 +1,80 @@
+//! The binary, end to end: moto in the place of AWS, a real control plane or the embedded API server, simulated kubelets.
+//!
+//! All tests share one moto and one API server of a kind, which are emptied before each, so they run one after the other.
+
+#![allow(dead_code, clippy::print_stdout, clippy::print_stderr)]
+mod crash;
+mod mistakes;
+mod nodes;
+mod services;
+mod stage;
+
+use std::{process::ExitCode, sync::Arc};
+
+use ccm_e2e::server::Kind;
+use ccm_testkit::{
+    control_plane::Binaries,
+    moto::{self, Moto},
+};
+use futures::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::stage::{House, Stage};
+
+/// What a test does.
+type Body = for<'a, 'b> fn(&'a mut Stage<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+
+/// A list of tests, by kind of server and their functions' names.
+macro_rules! tests {
+    ($($kind:ident $module:ident { $($name:ident),* $(,)? })*) => {
+        vec![$($((
+            Kind::$kind,
+            concat!(stringify!($module), "::", stringify!($name)),
+            (|stage| Box::pin($module::$name(stage))) as Body,
+        )),*),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    #[rustfmt::skip]
+    let tests: Vec<(Kind, &str, Body)> = tests! {
+        Real nodes {
+            a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
+        }
+        Real services { each_annotation_has_its_effect, security_groups_follow_the_annotations }
+        Real mistakes {
+            mistakes_are_told_together, what_is_not_there_is_told, refusals_of_aws_are_told_and_heal, what_cannot_change_stays,
+        }
+        Real crash { a_kill_at_any_change_leads_to_the_same_end }
+        Embedded nodes {
+            a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
+        }
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
+    let what = "the AWS manager, end to end,";
+    let program = if arguments.list { None } else { moto::find_or_say_skipped(what) };
+    let house = program.map(|program| {
+        let moto = runtime.block_on(Moto::start(program)).expect("moto's server starts");
+        let binaries = Binaries::find_or_say_skipped(what);
+        runtime.block_on(House::new(moto, binaries)).expect("a port is free")
+    });
+    let shared = Arc::new((runtime, house));
+    let trials = tests.into_iter().map(|(kind, name, body)| {
+        let shared = Arc::clone(&shared);
+        Trial::test(format!("{}::{name}", kind.name()), move || run(&shared.0, shared.1.as_ref(), kind, body))
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn run(runtime: &tokio::runtime::Runtime, house: Option<&House>, kind: Kind, body: Body) -> Result<(), Failed> {
+    let Some(house) = house.filter(|house| house.has(kind)) else { return Ok(()) };
+    let done = runtime.block_on(async {
+        let mut stage = Stage::new(house, kind).await?;
+        let done = body(&mut stage).await;
+        stage.take_requests();
+        done
+    });
+    done.map_err(|error: anyhow::Error| Failed::from(format!("{error:#}")))
+}

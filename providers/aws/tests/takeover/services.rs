@@ -1,0 +1,143 @@
+//! The Services of the story, one of each kind that differs in what is made for it.
+
+use serde_json::{Value, json};
+
+/// How upstream treats security groups of network load balancers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// They have none, which is the default.
+    Plain,
+    /// `NLBSecurityGroupMode = Managed`.
+    Managed,
+}
+
+/// A kind of Service: a word that its name begins with, of at most eight letters since names of target groups keep no
+/// more, and its manifest.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    annotations: Vec<(&'static str, String)>,
+    ports: Value,
+    more: Value,
+}
+
+/// Certificate and bucket that Services name.
+pub(crate) struct Named<'a> {
+    pub(crate) certificate: &'a str,
+    pub(crate) group: &'a str,
+}
+
+impl Kind {
+    fn new(name: &'static str, annotations: &[(&'static str, &str)]) -> Self {
+        let annotations = annotations.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let ports = json!([{"name": "http", "port": 80, "protocol": "TCP"}]);
+        Self { name, annotations, ports, more: json!({}) }
+    }
+
+    fn ports(self, ports: Value) -> Self {
+        Self { ports, ..self }
+    }
+
+    fn more(self, more: Value) -> Self {
+        Self { more, ..self }
+    }
+
+    /// Whether it has a classic load balancer.
+    pub(crate) fn is_classic(&self) -> bool {
+        !self.annotations.iter().any(|(key, _)| *key == "type")
+    }
+
+    /// The Service.
+    pub(crate) fn manifest(&self) -> Value {
+        let prefix = |key: &str| match key {
+            "source-ranges" => "service.beta.kubernetes.io/load-balancer-source-ranges".to_owned(),
+            key => format!("service.beta.kubernetes.io/aws-load-balancer-{key}"),
+        };
+        let annotations: serde_json::Map<String, Value> =
+            self.annotations.iter().map(|(key, value)| (prefix(key), value.as_str().into())).collect();
+        let mut spec = json!({"type": "LoadBalancer", "selector": {"app": self.name}, "ports": self.ports});
+        if let (Some(spec), Some(more)) = (spec.as_object_mut(), self.more.as_object()) {
+            spec.extend(more.clone());
+        }
+        json!({"metadata": {"name": self.name, "annotations": annotations}, "spec": spec})
+    }
+}
+
+const NLB: (&str, &str) = ("type", "nlb");
+
+/// A Service that comes later.
+pub(crate) fn later() -> Kind {
+    Kind::new("later", &[NLB])
+}
+
+/// All kinds of a round.
+pub(crate) fn kinds(round: Round, named: &Named<'_>) -> Vec<Kind> {
+    match round {
+        Round::Plain => plain(named),
+        Round::Managed => managed(named),
+    }
+}
+
+fn plain(named: &Named<'_>) -> Vec<Kind> {
+    let two =
+        json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "alt", "port": 8080, "protocol": "TCP"}]);
+    let udp = json!([{"name": "dns", "port": 53, "protocol": "UDP"}]);
+    let tls = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
+    let local = json!({"externalTrafficPolicy": "Local"});
+    vec![
+        Kind::new("one", &[NLB]),
+        Kind::new("two", &[NLB]).ports(two),
+        Kind::new("tls", &[NLB, ("ssl-cert", named.certificate), ("ssl-ports", "443")]).ports(tls.clone()),
+        Kind::new(
+            "policy",
+            &[
+                NLB,
+                ("ssl-cert", named.certificate),
+                ("ssl-ports", "https"),
+                ("ssl-negotiation-policy", "ELBSecurityPolicy-TLS13-1-2-2021-06"),
+                ("backend-protocol", "ssl"),
+            ],
+        )
+        .ports(tls),
+        Kind::new("local", &[NLB]).more(local),
+        Kind::new(
+            "health",
+            &[
+                NLB,
+                ("healthcheck-protocol", "HTTP"),
+                ("healthcheck-path", "/ready"),
+                ("healthcheck-interval", "20"),
+                ("healthcheck-timeout", "7"),
+                ("healthcheck-unhealthy-threshold", "5"),
+            ],
+        ),
+        Kind::new("internal", &[NLB, ("internal", "true")]),
+        Kind::new(
+            "logs",
+            &[
+                NLB,
+                ("cross-zone-load-balancing-enabled", "true"),
+                ("access-log-enabled", "true"),
+                ("access-log-s3-bucket-name", "logs"),
+                ("access-log-s3-bucket-prefix", "here"),
+            ],
+        ),
+        Kind::new(
+            "groups",
+            &[NLB, ("target-group-attributes", "preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true")],
+        ),
+        Kind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
+        Kind::new("udp", &[NLB]).ports(udp),
+        Kind::new("tagged", &[NLB, ("additional-resource-tags", "team=blue,cost=low")]),
+        Kind::new("proxy", &[NLB, ("proxy-protocol", "*")]),
+        Kind::new("classic", &[]),
+    ]
+}
+
+fn managed(named: &Named<'_>) -> Vec<Kind> {
+    vec![
+        Kind::new("one", &[NLB]),
+        Kind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
+        Kind::new("given", &[NLB, ("security-groups", named.group)]),
+        Kind::new("local", &[NLB]).more(json!({"externalTrafficPolicy": "Local"})),
+    ]
+}
