@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
 
-use crate::{assets, control_plane, process};
+use crate::{assets, control_plane, moto, process};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -14,6 +15,10 @@ pub(crate) struct Arguments {
     /// Takes profiles of our manager with `perf` and says where they are; comes before the other arguments
     #[arg(long)]
     profile: bool,
+    /// Counts the requests of the AWS manager to moto, a stand-in for AWS; the other arguments are then `--nodes`,
+    /// `--services`, `--runs` and, to count upstream's too, `--upstream <program>`
+    #[arg(long, conflicts_with_all = ["compare", "profile"])]
+    aws: bool,
     /// What is measured (`converge`, `restart`, …), arguments of the benchmark, and flags of the manager after `--`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
@@ -21,6 +26,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     control_plane::build()?;
+    if arguments.aws {
+        return count_aws_calls(&arguments.rest);
+    }
     let target = control_plane::target()?;
     let baseline = if arguments.compare { Some(build_baseline()?) } else { None };
     // Without the demo, as in an image.
@@ -42,6 +50,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     process::run(bench.arg("--profiles").arg(&profiles).args(&arguments.rest))?;
     println!("profiles: perf report --no-inline --no-children --input {}/<process>.perf", profiles.display());
     Ok(())
+}
+
+/// A debug build does: only requests are counted.
+fn count_aws_calls(rest: &[String]) -> anyhow::Result<()> {
+    let moto = moto::prepare()?.context("moto is needed, which stands in for AWS")?;
+    let mut cargo = process::cargo()?;
+    cargo.args(["bench", "--package", "ccm-aws", "--bench", "calls", "--profile", "dev", "--"]).args(rest);
+    process::run(cargo.env(moto::PROGRAM_VARIABLE, moto))
 }
 
 fn build_baseline() -> anyhow::Result<PathBuf> {

@@ -30,6 +30,7 @@ pub trait LoadBalancers: Send + Sync {
     }
 
     /// Tells whether [`interpret`](Self::interpret) may answer [`Backends::Endpoints`]. Constant; `false` by default.
+    /// Where EndpointSlices cannot be listed, Services with such backends wait, and others are served.
     /// EndpointSlices are watched only if so (RBAC: `list` and `watch` on `endpointslices`).
     fn takes_endpoints(&self) -> bool {
         false

@@ -64,13 +64,15 @@ fn tests_in_the_tree() -> anyhow::Result<BTreeSet<String>> {
 fn collect(source: &str, strings: bool, names: &mut BTreeSet<String>) {
     let mut has_attribute = false;
     for line in source.lines().map(str::trim) {
-        let function = line.split_once("fn ").filter(|(before, _)| matches!(*before, "" | "async "));
+        let function =
+            line.split_once("fn ").filter(|(before, _)| matches!(*before, "" | "async " | "pub(crate) async "));
         if line.starts_with("#[") {
             has_attribute |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
-        } else if let Some((_, rest)) = function {
+        } else if let Some((before, rest)) = function {
             // A case of a suite with a main of its own; unused ones would be a warning.
             let alone = |word: &str| rest.contains(&format!("({word}: &Scenario) ->"));
-            let is_case = strings && (alone("s") || alone("scenario"));
+            let on_stage = before.starts_with("pub") && rest.contains("(stage: &mut Stage<'_>) ->");
+            let is_case = strings && (alone("s") || alone("scenario")) || on_stage;
             if has_attribute || is_case {
                 names.extend(rest.split('(').next().map(str::to_owned));
             }
@@ -184,8 +186,10 @@ fn the_catalogue_of_aws_has_every_case() -> anyhow::Result<()> {
 fn tests_are_recognised_by_their_attribute_as_a_string_or_by_their_scenario() {
     let source = "#[test]\nfn in_a() {}\nfn not_b() {}\n#[tokio::test(start_paused = true)]\n/// Doc.\nasync fn in_c() {\n\
                   Trial::test(\"in_d\", run)\n#[derive(Debug)]\nfn not_e() {}\n\
-                  async fn in_f(s: &Scenario) -> Result {}\nasync fn not_g(s: &Scenario, n: &str) -> Result {}";
-    for (strings, want) in [(true, &["in_a", "in_c", "in_d", "in_f"][..]), (false, &["in_a", "in_c"])] {
+                  async fn in_f(s: &Scenario) -> Result {}\nasync fn not_g(s: &Scenario, n: &str) -> Result {}\n\
+                  pub(crate) async fn in_h(stage: &mut Stage<'_>) -> Result {}\n\
+                  async fn not_i(stage: &mut Stage<'_>) -> Result {}";
+    for (strings, want) in [(true, &["in_a", "in_c", "in_d", "in_f", "in_h"][..]), (false, &["in_a", "in_c", "in_h"])] {
         let mut names = BTreeSet::new();
         collect(source, strings, &mut names);
         assert_eq!(names.into_iter().collect::<Vec<_>>(), want);

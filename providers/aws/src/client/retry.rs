@@ -7,8 +7,9 @@ use crate::api::{AwsError, Class, Fault};
 
 /// How often a request is sent at most.
 pub(super) const ATTEMPTS: u32 = 5;
-/// Bound of the first wait; it doubles, so that four waits are a second and a half at most.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// Bound of the first wait; it doubles, so that four waits are nine tenths of a second at most. An operation that goes on
+/// after one failed look and fails at the next stays below two seconds.
+const FIRST_WAIT: Duration = Duration::from_millis(60);
 
 /// A read that took this long to fail is not sent again: others wait for its turn or its answer, and the next attempt would
 /// keep them as long. Five attempts of a server that hangs would be minutes.
@@ -66,9 +67,9 @@ mod tests {
     }
 
     #[test]
-    fn all_waits_together_stay_below_two_seconds() {
+    fn all_waits_of_two_requests_stay_below_two_seconds() {
         let total: Duration = (1..ATTEMPTS).map(|attempts| wait(attempts, 1.0)).sum();
-        assert_eq!(total, Duration::from_millis(1500));
+        assert_eq!(2 * total, Duration::from_millis(1800));
         assert_eq!(wait(3, 0.0), Duration::ZERO);
     }
 }

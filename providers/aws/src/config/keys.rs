@@ -214,7 +214,7 @@ keys! {
         ours claim_external: bool = "ClaimExternalLoadBalancers" "false" "Types `external` and `nlb-ip` are served, which otherwise belong to the AWS load balancer controller."
         ours classes: Vec<String> = "LoadBalancerClass" "" "A `spec.loadBalancerClass` that is served. Repeat it for several."
         ours target_type: String = "DefaultTargetType" "instance" "Targets where the annotation `aws-load-balancer-nlb-target-type` says nothing: `instance` or `ip`."
-        ours shared_group: bool = "EnableSharedBackendSecurityGroup" "false" "Every load balancer gets one further, common security group, which nodes' groups admit with one rule."
+        ours shared_group: bool = "EnableSharedBackendSecurityGroup" "false" "Every load balancer that has security groups gets one further, common one, which nodes' groups admit with one rule."
         ours backend_group: String = "BackendSecurityGroup" "" "ID of that group. Without it one is made."
         ours drift_interval: Option<Duration> = "DriftCheckInterval" "1h" "How long it may be trusted that nobody else changed what was last read or written."
         ours ec2_read_qps: Option<f64> = "EC2ReadQPS" "20" "Reads of EC2, per second."

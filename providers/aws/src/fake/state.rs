@@ -1,6 +1,9 @@
 //! What the in-memory AWS remembers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::{SignedDuration, Timestamp};
@@ -329,9 +332,8 @@ impl State {
     /// Picks an IPv4 address of a subnet that nothing has.
     pub(super) fn pick_ip(&self, id: &SubnetId) -> Option<Box<str>> {
         let cidr = self.subnets.get(id)?.cidr?;
-        let taken = |ip: &str| {
-            self.enis.values().any(|eni| eni.subnet == *id && eni.private_ips.iter().any(|have| **have == *ip))
-        };
-        cidr.hosts().skip(3).map(|ip| ip.to_string()).find(|ip| !taken(ip)).map(Into::into)
+        let neighbours = self.enis.values().filter(|eni| eni.subnet == *id);
+        let taken: BTreeSet<&str> = neighbours.flat_map(|eni| eni.private_ips.iter().map(|ip| &**ip)).collect();
+        cidr.hosts().skip(3).map(|ip| ip.to_string()).find(|ip| !taken.contains(&**ip)).map(Into::into)
     }
 }

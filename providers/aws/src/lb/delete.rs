@@ -22,6 +22,7 @@ use crate::{
         LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes},
     },
+    client::Meaning,
     cluster::{Cluster, SERVICE_TAG},
 };
 
@@ -94,6 +95,7 @@ impl Core {
         let seen = seen.map(|seen| (seen.balancer.arn.clone(), seen.balancer.clone()));
         balancers.extend(seen);
         let mut tags: BTreeMap<Box<str>, Tags> = BTreeMap::new();
+        let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed.unwrap_or_else(|| ago(RECENT));
             let sweep = self.observer.sweeps.since(op, since).await?;
@@ -102,7 +104,12 @@ impl Core {
             };
             let found = sweep.balancers.iter().filter(ours);
             balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
+            there = Some(sweep.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
         }
+        // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
+        let others = |arn: &LoadBalancerArn| {
+            !balancers.contains_key(arn) && there.as_ref().is_none_or(|there| there.contains(arn))
+        };
         let prefix = group_prefix(doomed.owner);
         let listed = sweep::groups(&self.scope, op).await?;
         let attached = |arns: &[LoadBalancerArn]| arns.iter().any(|arn| balancers.contains_key(arn));
@@ -110,7 +117,7 @@ impl Core {
             .into_iter()
             .filter(|group| attached(&group.load_balancers) || group.name.starts_with(&prefix))
             // One that somebody else's balancer uses as well is in use.
-            .filter(|group| group.load_balancers.iter().all(|arn| balancers.contains_key(arn)))
+            .filter(|group| !group.load_balancers.iter().any(others))
             .map(|group| group.arn);
         let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
         let groups: BTreeSet<TargetGroupArn> = listed.chain(made).collect();
@@ -164,6 +171,8 @@ impl Core {
                 Ok(()) => {}
                 Err(error) if error.is("TargetGroupNotFound") => {}
                 Err(error) if error.is("ResourceInUse") => in_use.push(arn.to_string()),
+                // The others would wait and fail alike.
+                Err(error) if Meaning::of(error.code()) == Meaning::Throttled => return Err(error.into()),
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
         }

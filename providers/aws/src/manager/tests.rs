@@ -1,6 +1,7 @@
 //! The manager, from its arguments to the provider; with its controllers in [`cluster`].
 
 mod cluster;
+mod counts;
 
 use std::{
     collections::BTreeMap,

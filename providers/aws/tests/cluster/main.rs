@@ -2,10 +2,10 @@
 //!
 //! All tests share one moto and one API server of a kind, which are emptied before each, so they run one after the other.
 
-#![allow(dead_code, clippy::print_stdout, clippy::print_stderr)]
 mod crash;
 mod mistakes;
 mod nodes;
+mod rights;
 mod services;
 mod stage;
 
@@ -42,6 +42,7 @@ fn main() -> ExitCode {
     let tests: Vec<(Kind, &str, Body)> = tests! {
         Real nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
+            pod_networks_get_routes_and_instances_tags,
         }
         Real services { each_annotation_has_its_effect, security_groups_follow_the_annotations }
         Real mistakes {
@@ -65,7 +66,15 @@ fn main() -> ExitCode {
         let shared = Arc::clone(&shared);
         Trial::test(format!("{}::{name}", kind.name()), move || run(&shared.0, shared.1.as_ref(), kind, body))
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let mut trials: Vec<_> = trials.collect();
+    // The last, so that everything was asked for. Where there is no control plane, most was not.
+    let all = arguments.filter.is_none() && arguments.skip.is_empty();
+    trials.push(Trial::test("rights::match_what_was_asked", move || match &shared.1 {
+        Some(house) => rights::match_what_was_asked(house, all && house.has(Kind::Real))
+            .map_err(|error| Failed::from(format!("{error:#}"))),
+        None => Ok(()),
+    }));
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn run(runtime: &tokio::runtime::Runtime, house: Option<&House>, kind: Kind, body: Body) -> Result<(), Failed> {

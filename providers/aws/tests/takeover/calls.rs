@@ -1,6 +1,6 @@
 //! Requests that change something in AWS, by the Service that they are for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use ccm_testkit::moto::{overlay::Recorded, wire::CLASSIC};
 
@@ -49,7 +49,8 @@ pub(crate) fn lines(requests: &[Recorded], whose: &Whose) -> String {
         let parameters: Vec<_> = request.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let (service, action) = (whose.service(request), action(request));
         let status = request.status.unwrap_or_default();
-        lines.push_str(&format!("  {service:9} {action} {status} {}\n", parameters.join(" ")));
+        // Writing into a text does not fail.
+        let _ = writeln!(lines, "  {service:9} {action} {status} {}", parameters.join(" "));
     }
     lines
 }

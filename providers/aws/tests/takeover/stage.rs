@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fmt::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -57,6 +58,9 @@ const FLAGS: [&str; 12] = [
     "--leader-elect-retry-period=500ms",
 ];
 
+/// Beginning of the descriptions of rules that let a balancer's security group in.
+const BY_GROUP: &str = "kubernetes.io/rule/nlb/sg=";
+
 const CLUSTER: (&str, &str) = ("kubernetes.io/cluster/shop", "owned");
 
 /// Where the story plays.
@@ -66,7 +70,7 @@ pub(crate) struct Stage {
     pub(crate) group: String,
     pub(crate) nodes: Vec<String>,
     programs: Programs,
-    control_plane: ControlPlane,
+    _control_plane: ControlPlane,
     client: kube::Client,
     kubelets: Kubelets,
     fixture: Fixture,
@@ -102,7 +106,7 @@ impl Stage {
             group,
             nodes: Vec::new(),
             programs,
-            control_plane,
+            _control_plane: control_plane,
             client,
             kubelets,
             fixture,
@@ -176,6 +180,32 @@ impl Stage {
         Ok(nodes.iter().all(ready))
     }
 
+    /// Takes the rules by security group off the nodes' group, as operators are told to do after going back.
+    pub(crate) async fn remove_rules_by_group(&self) -> anyhow::Result<()> {
+        let wire = self.moto.direct();
+        let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
+        for rule in nodes.0.split("<ipProtocol>").skip(1) {
+            let first = |name: &str| elements(rule, name).first().map_or_else(String::new, |text| (*text).to_owned());
+            let protocol = rule.split_once('<').map_or("", |(protocol, _)| protocol);
+            let (from, to, groups) = (first("fromPort"), first("toPort"), first("groups"));
+            for group in elements(&groups, "item").into_iter().filter(|group| group.contains(BY_GROUP)) {
+                let of = |name: &str| elements(group, name).first().map_or_else(String::new, |text| (*text).to_owned());
+                let (id, owner, description) = (of("groupId"), of("userId"), of("description"));
+                let wanted = [
+                    ("GroupId", &*self.node_group),
+                    ("IpPermissions.1.IpProtocol", protocol),
+                    ("IpPermissions.1.FromPort", &from),
+                    ("IpPermissions.1.ToPort", &to),
+                    ("IpPermissions.1.Groups.1.GroupId", &id),
+                    ("IpPermissions.1.Groups.1.UserId", &owner),
+                    ("IpPermissions.1.Groups.1.Description", &description),
+                ];
+                wire.ask(EC2, "RevokeSecurityGroupIngress", wanted).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Names of what there is in AWS for Services: balancers, target groups, security groups, and rules of the nodes'.
     pub(crate) async fn left(&self) -> anyhow::Result<Vec<String>> {
         let wire = self.moto.direct();
@@ -205,9 +235,11 @@ fn cloud_conf(url: &str, vpc: &Vpc, subnet: &Subnet, round: Round) -> String {
     }
     let services = ["EC2", "Elastic Load Balancing v2", "Elastic Load Balancing"];
     for (n, service) in services.iter().enumerate() {
-        text.push_str(&format!(
+        // Writing into a text does not fail.
+        let _ = write!(
+            text,
             "[ServiceOverride \"{n}\"]\nService = {service}\nRegion = {REGION}\nURL = {url}\nSigningRegion = {REGION}\n"
-        ));
+        );
     }
     text
 }

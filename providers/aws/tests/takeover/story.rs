@@ -14,35 +14,22 @@ use crate::{
     calls::{self, Whose},
     services::{self, Kind, Named, Round},
     stage::{Programs, SOON, Stage, Who},
+    table::{self, Situation},
 };
 
 /// Nothing may be asked about load balancers for so long before a manager counts as done.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_millis(2500);
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn tell(programs: Programs, round: Round) -> anyhow::Result<()> {
     let stage = Stage::new(programs, round).await?;
-    let mut story = Story { stage, kinds: BTreeMap::new(), whose: Whose::default() };
+    let mut story = Story { round, stage, kinds: BTreeMap::new(), whose: Whose::default() };
     let named = Named { certificate: &story.stage.certificate.clone(), group: &story.stage.group.clone() };
     story.play(services::kinds(round, &named)).await
 }
 
-/// When changing calls are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Situation {
-    /// Upstream follows upstream.
-    Upstream,
-    /// Ours follows upstream.
-    Takeover,
-    /// Ours follows ours.
-    Restart,
-    /// Ours compares everything with AWS.
-    Check,
-    /// Upstream follows ours.
-    Rollback,
-}
-
 struct Story {
+    round: Round,
     stage: Stage,
     kinds: BTreeMap<String, Kind>,
     whose: Whose,
@@ -53,6 +40,8 @@ impl Story {
         let upstream = self.stage.start(Who::Upstream).await?;
         self.stage.join().await?;
         self.stage.join().await?;
+        // Upstream's loops for nodes and for Services may do the same at once.
+        self.settled().await?;
         for kind in kinds {
             self.create(kind).await?;
         }
@@ -61,6 +50,7 @@ impl Story {
         let ours = self.swap(upstream, Who::Ours, Situation::Takeover).await?;
         let ours = self.swap(ours, Who::Ours, Situation::Restart).await?;
         let ours = self.swap(ours, Who::OursChecking, Situation::Check).await?;
+        let ours = self.swap(ours, Who::Ours, Situation::Restart).await?;
 
         self.create(services::later()).await?;
         self.change("ranges", json!({"spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]}})).await?;
@@ -68,12 +58,14 @@ impl Story {
         self.stage.join().await?;
         self.settled().await?;
         let upstream = self.swap(ours, Who::Upstream, Situation::Rollback).await?;
+        self.stage.remove_rules_by_group().await?;
         for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name).await?;
         }
-        self.settled().await?;
+        self.vanished().await?;
         let left = self.stage.left().await?;
-        anyhow::ensure!(left.is_empty(), "upstream leaves {left:?}");
+        let seen = calls::lines(&self.stage.moto.overlay().take(), &self.whose);
+        anyhow::ensure!(left.is_empty(), "upstream leaves {left:?}; it asked for\n{seen}");
         self.stage.end(upstream).await
     }
 
@@ -108,6 +100,17 @@ impl Story {
         }
     }
 
+    /// Waits until no Service is left.
+    async fn vanished(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SOON;
+        // The cluster's own.
+        while self.stage.services().list(&ListParams::default()).await?.items.len() > 1 {
+            anyhow::ensure!(Instant::now() < deadline, "Services do not go");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     fn waits(&self, service: &Service) -> bool {
         let known = service.metadata.name.as_ref().is_some_and(|name| self.kinds.contains_key(name));
         let ingress = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
@@ -138,7 +141,12 @@ impl Story {
         let new = self.stage.start(who).await?;
         let seen = self.looked(who).await.with_context(|| new.log())?;
         let seen = if who == Who::OursChecking { seen } else { self.quiet(seen).await? };
-        println!("== {situation:?}\n{}", calls::lines(&seen, &self.whose));
+        let (changes, expected) = (calls::count(&seen, &self.whose), table::expected(self.round, situation));
+        anyhow::ensure!(
+            changes == expected,
+            "{who:?} ({situation:?}) made other changing calls than are listed\nlisted: {expected:?}\nmade: {changes:?}\n{}",
+            calls::lines(&seen, &self.whose)
+        );
         let after = self.picture().await?;
         for (name, object) in &before {
             anyhow::ensure!(

@@ -36,6 +36,13 @@ pub trait ScriptedCloud: Send + Sync + 'static {
         true
     }
 
+    /// Tells at how many calls and await points rules that try each of them do so: each (1, the default), or only every
+    /// second, third and so on, beginning with the first. For servers that are slow in real time; run the suite on a fast
+    /// stand-in as well, with all of them.
+    fn stride(&self) -> usize {
+        1
+    }
+
     /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time is paused.
     fn answer_time(&self) -> Duration {
         Duration::ZERO

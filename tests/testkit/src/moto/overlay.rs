@@ -8,6 +8,7 @@
 //! - Health checks of new classic load balancers, which moto makes without any.
 //! - The timeout of HTTP health checks that is chosen for who names none.
 //! - Security policies, which moto gives listeners without TLS too.
+//! - Attributes with their defaults, some of which moto does not know until they are set.
 //! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is gone: no error.
 
 use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};

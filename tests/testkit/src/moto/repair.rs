@@ -74,9 +74,29 @@ async fn balanced(
         "DescribeTargetGroups" if request.parameter("LoadBalancerArn").is_some() => {
             without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "<TargetGroups/>").await
         }
+        "DescribeLoadBalancerAttributes" => with_defaults(forward(to, head, body).await?, &BALANCER).await,
+        "DescribeTargetGroupAttributes" => with_defaults(forward(to, head, body).await?, &TARGET_GROUP).await,
         "DeleteTargetGroup" => without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "").await,
         _ => forward(to, head, body).await,
     }
+}
+
+/// Attributes of network load balancers that moto does not know until they are set.
+const BALANCER: [(&str, &str); 1] = [("access_logs.s3.enabled", "false")];
+/// Attributes of their target groups that moto does not know until they are set; of groups of instances.
+const TARGET_GROUP: [(&str, &str); 2] =
+    [("preserve_client_ip.enabled", "true"), ("proxy_protocol_v2.enabled", "false")];
+
+/// The answer with attributes that are not in it.
+async fn with_defaults(answer: Response<Full<Bytes>>, defaults: &[(&str, &str)]) -> io::Result<Response<Full<Bytes>>> {
+    let (head, body) = answer.into_parts();
+    let text = text(body).await?;
+    let known = elements(&text, "Key");
+    let missing = defaults.iter().filter(|(key, _)| !known.contains(key));
+    let members = missing.map(|(key, value)| format!("<member><Key>{key}</Key><Value>{value}</Value></member>"));
+    let members: Vec<_> = members.collect();
+    let text = text.replacen("<Attributes>", &format!("<Attributes>{}", members.concat()), 1);
+    Ok(Response::from_parts(head, Full::from(text)))
 }
 
 /// Gives a new classic load balancer the health check that it has from the start.

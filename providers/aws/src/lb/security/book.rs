@@ -456,9 +456,10 @@ impl Book {
 
 /// An error about a group. That it is not there is no reason to take the load balancer for gone.
 pub(crate) fn cloud(error: AwsError, id: &SecurityGroupId) -> CloudError {
-    let text = format!("security group {id}: {error}");
     let budget = matches!(error.fault, Fault::Budget(_) | Fault::Refused(_));
     let error = CloudError::from(error);
+    // Of the converted one, which says what a policy has to allow.
+    let text = format!("security group {id}: {error}");
     match error.kind() {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),
         _ if budget => error,

@@ -19,19 +19,22 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::api::ec2::{DescribeInstances, Instance};
+use crate::api::{
+    InstanceId,
+    ec2::{DescribeInstances, Instance},
+};
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A cluster on AWS.
-struct Cluster {
-    world: World,
+pub(super) struct Cluster {
+    pub(super) world: World,
     server: ApiServer,
-    kubelets: Kubelets,
+    pub(super) kubelets: Kubelets,
 }
 
 /// A running manager. Dropping it stops it at once.
-struct Running {
+pub(super) struct Running {
     stop: CancellationToken,
     task: JoinHandle<Result<Exit, ManagerError>>,
 }
@@ -44,14 +47,21 @@ impl Drop for Running {
 }
 
 impl Cluster {
-    fn new(nodes: usize) -> Self {
+    pub(super) fn new(nodes: usize) -> Self {
         let server = ApiServer::new(Options::default());
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
         Self { world: World::small(nodes), server, kubelets }
     }
 
+    /// A cluster whose kubelets say nothing after they registered, so that a long time is short work.
+    pub(super) fn quiet(nodes: usize) -> Self {
+        let options = KubeletOptions { report_period: 1000 * MINUTE, ..KubeletOptions::default() };
+        let cluster = Self::new(nodes);
+        Self { kubelets: Kubelets::new(cluster.server.client(), options), ..cluster }
+    }
+
     /// Starts the manager as the binary does, with these flags.
-    async fn start(&self, flags: &[&str]) -> Running {
+    pub(super) async fn start(&self, flags: &[&str]) -> Running {
         let always = ["--leader-elect=false", "--kube-api-qps=10000", "--kube-api-burst=10000"];
         let config = config(&[&always, flags].concat());
         let provider = build(config.clone(), async |_| Ok(on(&self.world))).await.unwrap();
@@ -76,23 +86,39 @@ impl Cluster {
     }
 
     /// Has the kubelet of each instance register its node, and returns their names.
-    async fn join(&self, shape: impl Fn(usize, NodeSpec) -> NodeSpec) -> Vec<String> {
+    pub(super) async fn join(&self, shape: impl Fn(usize, NodeSpec) -> NodeSpec) -> Vec<String> {
         let names: Vec<_> = self.instances().await.iter().map(|there| there.private_dns_name.to_string()).collect();
         let specs = names.iter().enumerate().map(|(i, name)| shape(i, NodeSpec::new(name)));
         self.kubelets.register_all(specs).await.unwrap();
         names
     }
 
-    fn nodes(&self) -> Api<Node> {
+    /// Launches an instance more, whose kubelet registers its node.
+    pub(super) async fn grow(&mut self) {
+        let id = self.world.add_node();
+        let launched = self.instances().await.into_iter().find(|there| there.id == id).unwrap();
+        self.kubelets.register(NodeSpec::new(&*launched.private_dns_name)).await.unwrap();
+    }
+
+    /// Terminates an instance, whose kubelet falls silent.
+    pub(super) async fn end(&self, id: &InstanceId) {
+        let nodes = self.nodes().list(&ListParams::default()).await.unwrap().items;
+        let is_its = |node: &Node| node.spec.as_ref()?.provider_id.as_ref().map(|provider| provider.ends_with(&**id));
+        let node = nodes.into_iter().find(|node| is_its(node) == Some(true)).unwrap();
+        self.kubelets.set_ready(&node.metadata.name.unwrap(), Ready::Unknown).await.unwrap();
+        self.world.aws.terminate(id);
+    }
+
+    pub(super) fn nodes(&self) -> Api<Node> {
         Api::all(self.server.client())
     }
 
-    fn services(&self) -> Api<Service> {
+    pub(super) fn services(&self) -> Api<Service> {
         Api::namespaced(self.server.client(), "default")
     }
 
     /// Creates a Service with one port.
-    async fn serve(&self, name: &str, annotations: &serde_json::Value) {
+    pub(super) async fn serve(&self, name: &str, annotations: &serde_json::Value) {
         let service = serde_json::json!({
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": name}},
@@ -107,7 +133,7 @@ impl Cluster {
     }
 
     /// Waits for a state of the nodes.
-    async fn until(&self, what: &str, mut is_so: impl FnMut(&[Node]) -> bool) {
+    pub(super) async fn until(&self, what: &str, mut is_so: impl FnMut(&[Node]) -> bool) {
         let api = self.nodes();
         let wait = async {
             while !is_so(&api.list(&ListParams::default()).await.unwrap().items) {
@@ -117,7 +143,7 @@ impl Cluster {
         assert!(tokio::time::timeout(10 * MINUTE, wait).await.is_ok(), "not within ten minutes: {what}");
     }
 
-    async fn until_initialized(&self) {
+    pub(super) async fn until_initialized(&self) {
         self.until("nodes are initialised", |nodes| nodes.iter().all(is_initialized)).await;
     }
 }
@@ -152,17 +178,6 @@ async fn a_node_gets_what_its_instance_is() {
     let addresses = node.status.unwrap().addresses.unwrap();
     let types: Vec<_> = addresses.iter().map(|address| address.type_.as_str()).collect();
     assert_eq!(types, ["InternalIP", "InternalDNS", "Hostname"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_thousand_nodes_are_initialised_with_twenty_requests() {
-    let cluster = Cluster::new(1000);
-    let _running = cluster.start(&["--controllers=cloud-node", "--node-status-update-frequency=24h"]).await;
-    let names = cluster.join(|_, spec| spec).await;
-    assert_eq!(names.len(), 1000);
-    cluster.until_initialized().await;
-    let requests = cluster.world.aws.requests();
-    assert!(requests <= 20, "{requests}: {:?}", cluster.world.aws.actions());
 }
 
 #[tokio::test(start_paused = true)]

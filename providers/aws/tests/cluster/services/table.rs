@@ -123,6 +123,7 @@ pub(super) fn plain(places: &Places) -> Vec<Case> {
     cases
 }
 
+// length: one table
 fn placement(places: &Places) -> Vec<Case> {
     vec![
         Case::new(
@@ -207,6 +208,7 @@ fn placement(places: &Places) -> Vec<Case> {
     ]
 }
 
+// length: one table
 fn listeners(places: &Places) -> Vec<Case> {
     let [first, second] = &places.certificates;
     vec![
@@ -274,6 +276,8 @@ fn targets() -> Vec<Case> {
         Case::new("labels", &[":80: target node-1 {80}", "!:80: target node-0"])
             .with("target-node-labels", "disk=ssd")
             .change(json!({"target-node-labels": null}), &[":80: target node-0 {80}", ":80: target node-1 {80}"]),
+        Case::new("unlabelled", &[":80: target node-0 {80}", ":80: target node-1 {80}"])
+            .change(json!({"target-node-labels": "disk"}), &[":80: target node-1 {80}", "!:80: target node-0"]),
         Case::new("pods", &[":80: to TCP 8080 ip", ":80: target 10.0.0.77 8080", "!:80: target 10.0.1.78"])
             .with("nlb-target-type", "ip"),
         Case::new(
@@ -378,6 +382,7 @@ fn attributes() -> Vec<Case> {
 }
 
 /// Load balancers with security groups: nodes admit these.
+// length: one table
 pub(super) fn managed(places: &Places) -> Vec<Case> {
     let certificate = &places.certificates[0];
     vec![

@@ -8,7 +8,7 @@ use ccm_aws::api::{
     elb::{
         Attributes, DescribeElbTags, DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners,
         DescribeLoadBalancerAttributes, DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups,
-        DescribeTargetHealth, ElbProtocol, Listener, LoadBalancer, TargetGroup,
+        DescribeTargetHealth, ElbProtocol, HealthProtocol, Listener, LoadBalancer, TargetGroup,
     },
 };
 
@@ -31,8 +31,6 @@ const SERVICE_TAG: &str = "kubernetes.io/service-name";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct World {
     lines: BTreeSet<String>,
-    /// Names of load balancers, of target groups, and of security groups.
-    pub(crate) names: Vec<String>,
 }
 
 impl World {
@@ -51,11 +49,6 @@ impl World {
         Err(format!("{wrong:#?} do not hold of {near:#?}"))
     }
 
-    /// Lines that begin so, without the beginning.
-    pub(crate) fn of(&self, start: &str) -> Vec<&str> {
-        self.lines.iter().filter_map(|line| line.strip_prefix(start)).collect()
-    }
-
     /// Says what two differ in.
     pub(crate) fn same(&self, as_of: &Self) -> Result<(), String> {
         let less: Vec<_> = as_of.lines.difference(&self.lines).collect();
@@ -68,7 +61,7 @@ impl World {
     }
 
     pub(super) async fn read(stage: &Stage<'_>) -> anyhow::Result<Self> {
-        let mut reader = Reader { stage, lines: Vec::new(), aliases: aliases(stage), names: Vec::new() };
+        let mut reader = Reader { stage, lines: Vec::new(), aliases: aliases(stage) };
         let groups = stage.ask(DescribeSecurityGroups::default()).await?.items;
         for group in &groups {
             reader.aliases.push((group.id.to_string(), group_alias(&group.name)));
@@ -79,17 +72,16 @@ impl World {
             reader.balancer(balancer, &mut free).await?;
         }
         for group in &free {
-            reader.names.push(group.name.to_string());
             reader.lines.push(format!("target group of nobody: {}", group.name));
         }
         for group in &groups {
             reader.security_group(group);
         }
-        let Reader { mut lines, aliases, names, .. } = reader;
+        let Reader { mut lines, aliases, .. } = reader;
         for (id, alias) in &aliases {
             lines.iter_mut().filter(|line| line.contains(id)).for_each(|line| *line = line.replace(id, alias));
         }
-        Ok(Self { lines: lines.into_iter().collect(), names })
+        Ok(Self { lines: lines.into_iter().collect() })
     }
 }
 
@@ -120,7 +112,6 @@ struct Reader<'a> {
     stage: &'a Stage<'a>,
     lines: Vec<String>,
     aliases: Vec<(String, String)>,
-    names: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -131,7 +122,6 @@ impl Reader<'_> {
         let twins = self.lines.iter().filter(|line| line.starts_with(&format!("{owner}: scheme"))).count();
         let owner = if twins == 0 { owner } else { format!("{owner} again ({twins})") };
         self.aliases.push((balancer.name.to_string(), owner.clone()));
-        self.names.push(balancer.name.to_string());
         let subnets = self.words(balancer.zones.iter().filter_map(|zone| zone.subnet.as_deref()));
         let groups = self.words(balancer.security_groups.iter().map(|group| &**group));
         let scheme = balancer.scheme.map_or("?", |scheme| scheme.as_str());
@@ -181,11 +171,12 @@ impl Reader<'_> {
     }
 
     async fn target_group(&mut self, at: &str, group: &TargetGroup) -> anyhow::Result<()> {
-        self.names.push(group.name.to_string());
         let kind = group.target_type.map_or("?", |kind| kind.as_str());
         self.line(at, &format!("to {} {} {kind}", protocol(group.protocol), group.port));
         if let Some(check) = &group.health_check {
-            let or_none = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").to_owned();
+            // moto keeps the path of an earlier protocol; AWS has none for TCP.
+            let http = check.protocol != HealthProtocol::Tcp;
+            let or_none = |text: &Option<Box<str>>| text.as_deref().filter(|_| http).unwrap_or("none").to_owned();
             self.line(at, &format!("health {} {} {}", check.protocol, check.port, or_none(&check.path)));
             self.line(at, &format!("health every {} within {}", check.interval, check.timeout));
             self.line(at, &format!("health up {} down {}", check.healthy, check.unhealthy));
@@ -203,9 +194,6 @@ impl Reader<'_> {
 
     fn security_group(&mut self, group: &SecurityGroup) {
         let at = format!("group {}", group_alias(&group.name));
-        if &*group.name != "default" {
-            self.names.push(group.name.to_string());
-        }
         self.line(&at, &format!("is {}", group.description));
         for given in &group.ingress {
             self.line(&at, &rule(given));

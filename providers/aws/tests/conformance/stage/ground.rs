@@ -32,6 +32,16 @@ pub(crate) trait Ground: Send + Sync + 'static {
     /// Sends a call that goes wrong.
     async fn spoil(&self, call: Call, trouble: TroubleKind) -> Result<Reply, AwsError>;
 
+    /// Returns how many routes a large cluster has.
+    fn many(&self) -> usize {
+        200
+    }
+
+    /// Tells at how many calls troubles are tried: each, or fewer where that takes too long.
+    fn stride(&self) -> usize {
+        1
+    }
+
     /// Makes new load balancers take this long; tells whether that is waited for.
     async fn activate_after(&self, time: Duration) -> bool;
 }

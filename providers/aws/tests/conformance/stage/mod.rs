@@ -244,6 +244,10 @@ impl ScriptedCloud for Stage {
         false
     }
 
+    fn stride(&self) -> usize {
+        self.ground.stride()
+    }
+
     async fn reset(&self) -> anyhow::Result<()> {
         self.road.clear();
         let place = self.ground.clear().await?;
@@ -269,6 +273,10 @@ impl RouteCloud for Stage {
             }));
         }
         Ok(routes)
+    }
+
+    fn many(&self) -> usize {
+        self.ground.many()
     }
 
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {

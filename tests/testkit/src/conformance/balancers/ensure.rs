@@ -187,7 +187,7 @@ pub(super) async fn never_more_open(bench: &LbBench<'_>) -> Verdict {
     let changes: [Restriction<'_>; 3] =
         [(None, &FIRST, &FIRST), (Some(&FIRST), &SECOND, &either), (Some(&[]), &SECOND, &["0.0.0.0/0"])];
     for (old, new, meanwhile) in changes {
-        for call in 1..=MAX_CALLS {
+        for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
             let before = bench.world().await?;
             let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
             if let Some(old) = old {

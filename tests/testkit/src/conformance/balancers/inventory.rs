@@ -92,7 +92,7 @@ pub(super) async fn complete(bench: &LbBench<'_>) -> Verdict {
 }
 
 async fn whole_or_error(bench: &LbBench<'_>, provider: &Arc<dyn CloudProvider>, ours: &Tenant<'_>) -> Verdict {
-    for call in 1..=MAX_CALLS {
+    for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
         bench.cloud.script(Some(Trouble::fail(call, InjectedFault::Denied).lasting())).await?;
         let listed = list(provider, &ours.op()).await?;
         let spoilt = bench.cloud.tally().await?.calls() >= call;

@@ -64,7 +64,7 @@ async fn reached(before: &World, tenant: &Tenant<'_>, step: Step) -> Verdict<Res
 async fn at_each_call(bench: &LbBench<'_>, step: Step) -> Verdict {
     for after in [After::Retry, After::Restart] {
         for lost in [false, true] {
-            for call in 1..=MAX_CALLS {
+            for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
                 let (before, mut tenant) = prepare(bench, step).await?;
                 let trouble = match lost {
                     true => Trouble::lose_answer(call),
@@ -162,7 +162,7 @@ pub(super) async fn cancellation(bench: &LbBench<'_>) -> Verdict {
     bench.cloud.slow_down(Duration::ZERO).await?;
     for step in [ENSURE, Step::Update, Step::Delete] {
         for drop_it in [true, false] {
-            for waits in 0..MAX_WAITS {
+            for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
                 let (before, mut tenant) = prepare(bench, step).await?;
                 bench.cloud.slow_down(SLOWLY).await?;
                 let under_way = interrupt(&mut tenant, step, waits, drop_it).await;
@@ -216,7 +216,7 @@ pub(super) async fn no_write_without_leadership(bench: &LbBench<'_>) -> Verdict 
 }
 
 async fn closes_under_way(bench: &LbBench<'_>, step: Step) -> Verdict {
-    for waits in 0..MAX_WAITS {
+    for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
         let (_, tenant) = prepare(bench, step).await?;
         if !bench.cloud.slow_down(SLOWLY).await? {
             return Ok(());
@@ -253,7 +253,7 @@ async fn under_each_fault(
         for step in [ENSURE, Step::Update, Step::Delete] {
             let (_, tenant) = prepare(bench, step).await?;
             // Which calls are made may depend on the first; each is failed in turn.
-            for call in 1..=MAX_CALLS {
+            for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
                 bench.cloud.script(Some(Trouble::fail(call, fault).lasting())).await?;
                 let outcome = tenant.once(&tenant.op(), step).await?;
                 let spoilt = bench.cloud.tally().await?.calls() >= call;

@@ -130,7 +130,7 @@ pub(super) async fn failure_spoils_nothing(bench: &RouteBench<'_>) -> Verdict {
 pub(super) async fn resumable(bench: &RouteBench<'_>) -> Verdict {
     for restart in [false, true] {
         for lost in [false, true] {
-            for call in 1..=MAX_CALLS {
+            for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
                 let mut provider = bench.provider().await?;
                 let batch = Batch::new(bench, &provider).await?;
                 let trouble = match lost {
@@ -164,7 +164,7 @@ pub(super) async fn list_whole(bench: &RouteBench<'_>) -> Verdict {
     for _ in 0..3 {
         wanted.insert(bench.listed(&provider, &node).await?.destination);
     }
-    for call in 1..=MAX_CALLS {
+    for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
         for provider in [&provider, &bench.provider().await?] {
             for fault in InjectedFault::ALL {
                 bench.cloud.script(Some(Trouble::fail(call, fault).lasting())).await?;
@@ -193,7 +193,7 @@ async fn under_each_fault(
     for fault in InjectedFault::ALL {
         let provider = bench.provider().await?;
         let batch = Batch::new(bench, &provider).await?;
-        for call in 1..=MAX_CALLS {
+        for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
             bench.cloud.script(Some(Trouble::fail(call, fault).lasting())).await?;
             let answers = bench.apply(&provider, &batch.changes).await?;
             let spoilt = bench.cloud.tally().await?.calls() >= call;
@@ -278,7 +278,7 @@ pub(super) async fn no_write_without_leadership(bench: &RouteBench<'_>) -> Verdi
     expect(writes == 0 && bench.world().await? == before, || format!("{writes} writing calls"))?;
     let other = answers.iter().find(|answer| !matches!(answer, Err(error) if error.kind() == ErrorKind::NotLeader));
     expect(other.is_none(), || format!("the answer is {other:?}"))?;
-    for waits in 0..MAX_WAITS {
+    for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
         let batch = Batch::new(bench, &provider).await?;
         if !bench.cloud.slow_down(SLOWLY).await? {
             return Ok(());
@@ -313,7 +313,7 @@ pub(super) async fn cancellation(bench: &RouteBench<'_>) -> Verdict {
     bench.cloud.slow_down(Duration::ZERO).await?;
     let provider = bench.provider().await?;
     for drop_it in [true, false] {
-        for waits in 0..MAX_WAITS {
+        for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
             let batch = Batch::new(bench, &provider).await?;
             bench.cloud.slow_down(SLOWLY).await?;
             let under_way = interrupt(bench, &provider, &batch, waits, drop_it).await;

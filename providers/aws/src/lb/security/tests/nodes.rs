@@ -378,3 +378,11 @@ async fn after_a_restart_everything_is_known_from_one_reading() {
     let rules = case.group(&case.world.node_group).await.unwrap().ingress;
     assert!(rules.iter().all(|rule| matches!(&rule.source, RuleSource::Group(_, Some(_)))));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_named_as_a_policy_spells_it() {
+    let case = Case::new();
+    case.world.aws.fail_always(Action::AuthorizeSecurityGroupIngress, "UnauthorizedOperation");
+    let error = case.ensure(&nth(1), None).await.unwrap_err().to_string();
+    assert!(error.contains("the credentials need ec2:AuthorizeSecurityGroupIngress"), "{error}");
+}

@@ -1,0 +1,42 @@
+//! The IAM documents against what the processes of all tests asked for.
+
+use std::{collections::BTreeSet, path::Path};
+
+use anyhow::Context as _;
+use ccm_testkit::moto::overlay::Recorded;
+use serde_json::Value;
+
+use crate::stage::House;
+
+/// What is granted and was not asked for, with the reason.
+const NEVER: [(&str, &str); 7] = [
+    ("ec2:DescribeNetworkInterfaces", "Fargate nodes, which moto has none of"),
+    ("ec2:ModifyNetworkInterfaceAttribute", "routes to instances with several interfaces"),
+    ("ec2:ReplaceRoute", "a route that leads to another instance"),
+    ("elasticloadbalancing:DescribeListenerCertificates", "certificates of listeners that another process made"),
+    ("elasticloadbalancing:RegisterInstancesWithLoadBalancer", "classic load balancers that upstream left"),
+    ("elasticloadbalancing:DeregisterInstancesFromLoadBalancer", "classic load balancers that upstream left"),
+    ("iam:CreateServiceLinkedRole", "AWS itself, at the first load balancer of an account"),
+];
+
+/// Every request that any test has made is granted, and whatever is granted was made by some test, or there is a reason.
+pub(crate) fn match_what_was_asked(house: &House, all_ran: bool) -> anyhow::Result<()> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/iam/all.json");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    let statements = document["Statement"].as_array().context("a policy has statements")?;
+    let actions = statements.iter().filter_map(|statement| statement["Action"].as_array()).flatten();
+    let granted: BTreeSet<_> = actions.filter_map(|action| action.as_str().map(str::to_owned)).collect();
+    let asked: BTreeSet<_> = house.recorded().iter().map(Recorded::permission).collect();
+    let refused: Vec<_> = asked.difference(&granted).collect();
+    anyhow::ensure!(refused.is_empty(), "not granted: {refused:?}");
+    if !all_ran {
+        return Ok(());
+    }
+    let unused: BTreeSet<_> = granted.difference(&asked).map(String::as_str).collect();
+    let known: BTreeSet<_> = NEVER.iter().map(|(action, _)| *action).collect();
+    let surplus: Vec<_> = unused.difference(&known).collect();
+    anyhow::ensure!(surplus.is_empty(), "granted, never asked for, and without a reason here: {surplus:?}");
+    let wrong: Vec<_> = known.difference(&unused).collect();
+    anyhow::ensure!(wrong.is_empty(), "asked for, or not granted, though a reason says that it is not: {wrong:?}");
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! What a change of managers changes in AWS, as data: the test compares it with what was recorded, and the page for
+//! operators shows it.
+
+use std::{fmt::Write as _, path::Path};
+
+use anyhow::Context as _;
+
+use crate::{calls::Changes, services::Round};
+
+/// When changing calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Situation {
+    /// Upstream follows upstream: what it does at each of its own starts.
+    Upstream,
+    /// Ours follows upstream.
+    Takeover,
+    /// Ours follows ours.
+    Restart,
+    /// Ours compares everything with AWS, as it does once an hour.
+    Check,
+    /// Upstream follows ours.
+    Rollback,
+}
+
+/// Calls of one action for one kind of Service.
+struct Row {
+    round: Round,
+    situation: Situation,
+    /// Name of the Service in the test.
+    service: &'static str,
+    /// What is special about it.
+    kind: &'static str,
+    action: &'static str,
+    times: usize,
+    why: &'static str,
+}
+
+const fn row(
+    situation: Situation,
+    service: &'static str,
+    kind: &'static str,
+    action: &'static str,
+    why: &'static str,
+) -> Row {
+    Row { round: Round::Plain, situation, service, kind, action, times: 1, why }
+}
+
+const fn managed(mut row: Row, times: usize) -> Row {
+    row.round = Round::Managed;
+    row.times = times;
+    row
+}
+
+const HTTP: &str = "HTTP health check";
+const LOCAL: &str = "`externalTrafficPolicy: Local`";
+const TLS: &str = "TLS without `ssl-negotiation-policy`";
+const CLASSIC: &str = "classic load balancer";
+const ANY: &str = "`NLBSecurityGroupMode = Managed`";
+const RANGES: &str = "`NLBSecurityGroupMode = Managed`, with source ranges";
+const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
+
+const SAME_PATH: &str = "Upstream sends the path at each start although it is the same. No effect.";
+const SAME_POLICY: &str = "Upstream takes AWS' default policy for a difference at each start. No effect.";
+const SAME_CLASSIC: &str = "Upstream sends the attributes at each start although they are the same. No effect.";
+const OPENED: &str = "Node security groups let the balancer's security group in instead of its clients' networks: the new \
+                      rules come before the old ones go, and established connections are tracked. No effect on traffic.";
+const CLOSED: &str = "The old rules go once the new ones are there.";
+const BY_NETWORK: &str = "Upstream opens node security groups for clients' networks again, beside the rules for the \
+                          balancer's security group, which have to be removed by hand (see above). No effect on traffic.";
+
+const ROWS: &[Row] = &[
+    row(Situation::Upstream, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
+    row(Situation::Upstream, "local", LOCAL, "ModifyTargetGroup", SAME_PATH),
+    row(Situation::Upstream, "tls", TLS, "ModifyListener", SAME_POLICY),
+    row(Situation::Upstream, "classic", CLASSIC, "classic ModifyLoadBalancerAttributes", SAME_CLASSIC),
+    row(
+        Situation::Takeover,
+        "health",
+        "`healthcheck-timeout`",
+        "ModifyTargetGroup",
+        "Upstream reads the annotation and never sends it. Probes get the timeout that the annotation says; targets that \
+         answer more slowly become unhealthy.",
+    ),
+    row(
+        Situation::Check,
+        "proxy",
+        "`proxy-protocol`",
+        "ModifyTargetGroupAttributes",
+        "Upstream ignores the annotation on network load balancers. Targets get the PROXY header, within an hour and \
+         a quarter after the takeover: remove the annotation before it where they do not expect that.",
+    ),
+    row(Situation::Rollback, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
+    row(Situation::Rollback, "tls", TLS, "ModifyListener", SAME_POLICY),
+    row(Situation::Rollback, "classic", CLASSIC, "classic ModifyLoadBalancerAttributes", SAME_CLASSIC),
+    managed(row(Situation::Upstream, "local", MANAGED_LOCAL, "ModifyTargetGroup", SAME_PATH), 1),
+    managed(row(Situation::Takeover, "one", ANY, "AuthorizeSecurityGroupIngress", OPENED), 1),
+    managed(row(Situation::Takeover, "one", ANY, "RevokeSecurityGroupIngress", CLOSED), 1),
+    managed(row(Situation::Takeover, "ranges", RANGES, "AuthorizeSecurityGroupIngress", OPENED), 1),
+    managed(row(Situation::Takeover, "ranges", RANGES, "RevokeSecurityGroupIngress", CLOSED), 1),
+    managed(row(Situation::Takeover, "local", MANAGED_LOCAL, "AuthorizeSecurityGroupIngress", OPENED), 1),
+    managed(row(Situation::Takeover, "local", MANAGED_LOCAL, "RevokeSecurityGroupIngress", CLOSED), 1),
+    managed(row(Situation::Rollback, "one", ANY, "AuthorizeSecurityGroupIngress", BY_NETWORK), 1),
+    managed(row(Situation::Rollback, "later", ANY, "AuthorizeSecurityGroupIngress", BY_NETWORK), 1),
+    managed(row(Situation::Rollback, "ranges", RANGES, "AuthorizeSecurityGroupIngress", BY_NETWORK), 2),
+    managed(
+        row(
+            Situation::Rollback,
+            "",
+            RANGES,
+            "AuthorizeSecurityGroupIngress",
+            "The rule for path MTU discovery, which all balancers share, follows.",
+        ),
+        1,
+    ),
+];
+
+/// What may be changed, and has to be.
+pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
+    let rows = ROWS.iter().filter(|row| row.round == round && row.situation == situation);
+    rows.map(|row| ((row.service.to_owned(), row.action.to_owned()), row.times)).collect()
+}
+
+const BEGIN: &str = "<!-- generated: begin -->\n";
+const END: &str = "<!-- generated: end -->\n";
+
+/// The page for operators has this table. `CCM_UPDATE_REFERENCE=1` writes it.
+pub(crate) fn page() -> anyhow::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers/aws-takeover.md");
+    let page = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let (before, rest) = page.split_once(BEGIN).context("the page has no mark where tables begin")?;
+    let (_, after) = rest.split_once(END).context("the page has no mark where tables end")?;
+    let wanted = format!("{before}{BEGIN}{}{END}{after}", tables());
+    if std::env::var_os("CCM_UPDATE_REFERENCE").is_some() {
+        return Ok(std::fs::write(&path, wanted)?);
+    }
+    anyhow::ensure!(page == wanted, "{} is out of date; CCM_UPDATE_REFERENCE=1 refreshes it", path.display());
+    Ok(())
+}
+
+fn tables() -> String {
+    let mut text = String::new();
+    let situations = [
+        (Situation::Takeover, "Ours takes over"),
+        (Situation::Check, "Ours compares everything, once an hour"),
+        (Situation::Restart, "Ours starts again"),
+        (Situation::Rollback, "Upstream takes back"),
+        (Situation::Upstream, "For comparison: upstream starts again"),
+    ];
+    for (situation, title) in situations {
+        let _ = write!(text, "\n### {title}\n\n");
+        let rows: Vec<_> = ROWS.iter().filter(|row| row.situation == situation).collect();
+        if rows.is_empty() {
+            text.push_str("No changing call.\n");
+            continue;
+        }
+        text.push_str("| kind of Service | call | times | why, and effect |\n|---|---|---|---|\n");
+        for row in rows {
+            let _ = writeln!(text, "| {} | {} | {} | {} |", row.kind, row.action, row.times, row.why);
+        }
+    }
+    text.push('\n');
+    text
+}
