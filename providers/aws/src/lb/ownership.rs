@@ -3,11 +3,8 @@
 use super::{model::OwnerName, names};
 use crate::{
     api::{Tags, elb::Scheme},
-    cluster::{Cluster, SERVICE_TAG},
+    cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
-
-/// Tag of what the AWS load balancer controller made.
-pub(super) const OTHER_CONTROLLER: &str = "elbv2.k8s.aws/cluster";
 
 /// How an object was found, which decides how much its tags have to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +33,7 @@ impl Found {
 /// tag as of something that the cluster made. One that carries another Service's is not its, whatever its name is, and
 /// neither is one that another controller made.
 pub(super) fn belongs(cluster: &Cluster, owner: &OwnerName, tags: &Tags, found: Found) -> Result<(), String> {
-    if tags.contains_key(OTHER_CONTROLLER) {
+    if tags.contains_key(OTHER_CONTROLLER_TAG) {
         return Err("the AWS load balancer controller made it".to_owned());
     }
     let service = tags.get(SERVICE_TAG).map(|value| &**value);
@@ -84,7 +81,7 @@ mod tests {
             (&[("kubernetes.io/cluster/d", "owned"), SERVICE], [false; 3]),
             (&[("kubernetes.io/cluster/d", "owned")], [false; 3]),
             (&[OWN, (SERVICE_TAG, "default/other")], [false; 3]),
-            (&[OWN, SERVICE, (OTHER_CONTROLLER, "c")], [false; 3]),
+            (&[OWN, SERVICE, (OTHER_CONTROLLER_TAG, "c")], [false; 3]),
             (&[("Name", "web")], [false; 3]),
         ];
         let ways = [Found::Computed, Found::Named, Found::Among];

@@ -158,9 +158,12 @@ pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rul
 pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
     let waited = op.pending_for();
     let why = format!("security group {id} is still in use");
-    if waited >= TOO_LONG {
-        op.event(EventKind::Warning, "SecurityGroupInUse", &format!("{why} after {} minutes", waited.as_secs() / 60));
-    }
     let (first, longest) = WAITS;
-    Progress::Pending { after: waited.clamp(first, longest), why: why.into() }
+    let after = waited.clamp(first, longest);
+    // Once: the next try comes after this time.
+    if waited >= TOO_LONG && waited < TOO_LONG + after {
+        let note = format!("{why} after {} minutes", TOO_LONG.as_secs() / 60);
+        op.event(EventKind::Warning, "SecurityGroupInUse", &note);
+    }
+    Progress::Pending { after, why: why.into() }
 }
