@@ -10,6 +10,8 @@ pub const CLUSTER_TAG_PREFIX: &str = "kubernetes.io/cluster/";
 pub const LEGACY_CLUSTER_TAG: &str = "KubernetesCluster";
 /// Key of the tag that names the Service of an object, as `namespace/name`.
 pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
+/// Key of the tag by which the AWS load balancer controller knows its own; what carries it is never touched.
+pub const OTHER_CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
 /// Value of the cluster tag on what the cluster made.
 pub const OWNED: &str = "owned";
 

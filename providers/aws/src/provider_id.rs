@@ -1,6 +1,6 @@
 //! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever written there.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::fmt;
 
 use ccm_core::{
     k8s::NodeView,
@@ -57,12 +57,7 @@ impl ProviderId {
     /// # Errors
     /// Its last part is neither an instance's nor a Fargate node's, or there are too many parts.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        let path = match text.strip_prefix(SCHEME) {
-            // What stands before the first slash is the account.
-            Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
-            None => text,
-        };
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let parts: Vec<&str> = path(text).split('/').collect();
         let (Some(&id), true) = (parts.last(), parts.len() <= MOST_PARTS) else {
             return Err(InvalidProviderId(text.into()));
         };
@@ -92,6 +87,20 @@ impl ProviderId {
     }
 }
 
+/// Returns the zone that a provider ID names, of an instance or of a Fargate node. Good for doubts alone.
+pub fn zone_of(text: &str) -> Option<&str> {
+    path(text).split_once('/').map(|(zone, _)| zone)
+}
+
+fn path(text: &str) -> &str {
+    let path = match text.strip_prefix(SCHEME) {
+        // What stands before the first slash is the account.
+        Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
+        None => text,
+    };
+    path.trim_matches('/')
+}
+
 impl fmt::Display for ProviderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,25 +116,6 @@ pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
     ProviderId::of(node).ok().flatten().and_then(|id| id.instance_id().cloned())
 }
 
-/// Returns the instances of Nodes, in their order.
-///
-/// # Errors
-/// The first Node whose provider ID is missing or is not an instance's.
-pub fn all_instances<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Result<Vec<InstanceId>, CloudError> {
-    let one = |node: &NodeView| match ProviderId::of(node) {
-        Ok(Some(ProviderId::Instance { id, .. })) => Ok(id),
-        Ok(Some(id @ ProviderId::Fargate { .. })) => Err(format!("{id} is no instance")),
-        Ok(None) => Err("it has no provider ID".to_owned()),
-        Err(error) => Err(error.to_string()),
-    };
-    nodes
-        .into_iter()
-        .map(|node| {
-            one(node).map_err(|why| CloudError::invalid_input(format!("find instance of node {}: {why}", node.name)))
-        })
-        .collect()
-}
-
 /// Returns the instances of those Nodes that have one, in their order. Others are left out: Fargate and Nodes without
 /// provider ID quietly, those whose provider ID cannot be read with a line in the log.
 pub fn known_instances<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
@@ -138,39 +128,6 @@ pub fn known_instances<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec
         }
     }
     ids
-}
-
-/// Which Node is which instance's.
-#[derive(Debug, Default)]
-pub struct NodeIndex(HashMap<InstanceId, Vec<Arc<str>>>);
-
-impl NodeIndex {
-    /// Indexes Nodes by the instance of their provider ID, whatever their names.
-    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Self {
-        let mut index: HashMap<InstanceId, Vec<Arc<str>>> = HashMap::new();
-        for node in nodes {
-            if let Some(id) = instance_of(node) {
-                index.entry(id).or_default().push(node.name.clone());
-            }
-        }
-        Self(index)
-    }
-
-    /// Returns the name of the one Node of an instance.
-    ///
-    /// # Errors
-    /// There is none ([`ErrorKind::NotFound`]), or more than one.
-    pub fn node_of(&self, id: &InstanceId) -> Result<&Arc<str>, CloudError> {
-        match self.0.get(id).map(Vec::as_slice) {
-            Some([name]) => Ok(name),
-            None | Some([]) => {
-                Err(CloudError::new(ErrorKind::NotFound, format!("node with instanceID \"{id}\" not found")))
-            }
-            Some(_) => {
-                Err(CloudError::new(ErrorKind::Conflict, format!("multiple nodes with instanceID \"{id}\" found")))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -227,12 +184,8 @@ mod tests {
 
     // IN2
     #[test]
-    fn a_bad_node_fails_the_strict_list_and_is_left_out_of_the_other() {
+    fn a_node_without_an_instance_is_left_out() {
         let nodes = [node("good", "aws:///a/i-1"), node("bad", "aws:///a/vol-1"), node("none", "")];
-        let error = all_instances(&nodes).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("node bad"), "{error}");
-        assert_eq!(all_instances(&nodes[..1]).unwrap(), [InstanceId::from("i-1")]);
         assert_eq!(known_instances(&nodes), [InstanceId::from("i-1")]);
         assert!(known_instances(&nodes[1..]).is_empty());
         assert!(known_instances([&node("f", "aws:///a/x/fargate-10.0.0.1")]).is_empty());
@@ -243,19 +196,6 @@ mod tests {
     fn nodes_of_other_clouds_have_no_instance_and_no_error() {
         assert_eq!(instance_of(&node("a", "foo://com-2351")), None);
         assert_eq!(instance_of(&node("a", "aws:////i-12345678abcdef01")), Some("i-12345678abcdef01".into()));
-    }
-
-    // IN6
-    #[test]
-    fn an_instance_leads_to_its_one_node_whatever_the_nodes_name() {
-        for name in ["ip-172-20-0-100.ec2.internal", "i-0.us-west-2.compute.internal", "foo"] {
-            let index = NodeIndex::new([&node(name, "aws:///us-west-2a/i-0")]);
-            assert_eq!(&**index.node_of(&"i-0".into()).unwrap(), name);
-        }
-        let index = NodeIndex::new([&node("a", "aws:///z/i-0"), &node("b", "aws:////i-0"), &node("c", "")]);
-        assert_eq!(index.node_of(&"i-1".into()).unwrap_err().to_string(), "node with instanceID \"i-1\" not found");
-        let error = index.node_of(&"i-0".into()).unwrap_err();
-        assert_eq!(error.to_string(), "multiple nodes with instanceID \"i-0\" found");
     }
 
     proptest! {

@@ -67,10 +67,11 @@ impl Client {
                 if let Err(error) = self.turn::<R>().await {
                     break Err(error);
                 }
+                let started = Instant::now();
                 match self.attempt(request.clone()).await {
                     Ok(reply) => break Ok(reply),
                     Err(error) => {
-                        if let Err(error) = self.again::<R>(&mut attempts, error).await {
+                        if let Err(error) = self.again::<R>(&mut attempts, started, error).await {
                             break Err(error);
                         }
                     }
@@ -126,11 +127,12 @@ impl Client {
                     cloud
                 })
             };
+            let started = Instant::now();
             let result = op.mutate(mutation, sent).await;
             let failure = failure.into_inner();
             match result.map_err(|error| failure.unwrap_or_else(|| refused::<R>(error))) {
                 Ok(reply) => return Ok(reply),
-                Err(error) => self.again::<R>(&mut attempts, error).await?,
+                Err(error) => self.again::<R>(&mut attempts, started, error).await?,
             }
         }
     }
@@ -142,16 +144,16 @@ impl Client {
         turn.map_err(|wait| AwsError { action: Some(R::ACTION), fault: Fault::Budget(wait) })
     }
 
-    /// Waits before a request is sent again; gives its error back where that does not help.
+    /// Waits before a request whose attempt started then is sent again; gives its error back where that does not help.
     ///
     /// A loop around this and not a function that takes an attempt: the compiler cannot prove that the future of an
     /// asynchronous closure can be sent to another thread.
-    async fn again<R: Request>(&self, attempts: &mut u32, error: AwsError) -> Result<(), AwsError> {
+    async fn again<R: Request>(&self, attempts: &mut u32, started: Instant, error: AwsError) -> Result<(), AwsError> {
         *attempts += 1;
         if let (Meaning::Throttled, Some(budgets)) = (Meaning::of(error.code()), &self.budgets) {
             budgets.throttled(R::ACTION);
         }
-        if *attempts >= retry::ATTEMPTS || !retry::helps(R::ACTION.class(), &error) {
+        if *attempts >= retry::ATTEMPTS || !retry::helps(R::ACTION.class(), started.elapsed(), &error) {
             return Err(error);
         }
         let wait = retry::wait(*attempts, rand::random());

@@ -11,11 +11,18 @@ pub(super) const ATTEMPTS: u32 = 5;
 /// after one failed look and fails at the next stays below two seconds.
 const FIRST_WAIT: Duration = Duration::from_millis(60);
 
-/// Tells whether sending the request again is safe and may help.
+/// A read that took this long to fail is not sent again: others wait for its turn or its answer, and the next attempt would
+/// keep them as long. Five attempts of a server that hangs would be minutes.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// Tells whether sending the request again is safe and may help, after an attempt that took some time.
 ///
 /// A change whose answer is missing may have been carried out: it is not repeated here, but found or made again by the next
 /// reconcile, which looks first.
-pub(super) fn helps(class: Class, error: &AwsError) -> bool {
+pub(super) fn helps(class: Class, took: Duration, error: &AwsError) -> bool {
+    if class == Class::Read && took >= SLOW {
+        return false;
+    }
     match (&error.fault, class) {
         (Fault::Answer { code, status, .. }, class) => match Meaning::of(code) {
             Meaning::Throttled => true,
@@ -53,7 +60,9 @@ mod tests {
             (Class::Read, answer(400, "InvalidInstanceID.NotFound"), false),
         ];
         for (class, error, expected) in cases {
-            assert_eq!(helps(class, &error), expected, "{class:?} {error}");
+            assert_eq!(helps(class, Duration::from_secs(1), &error), expected, "{class:?} {error}");
+            let slow = expected && class == Class::Write;
+            assert_eq!(helps(class, Duration::from_secs(30), &error), slow, "{class:?} {error}");
         }
     }
 

@@ -79,6 +79,27 @@ async fn throttling_without_end_is_an_error_after_five_attempts() {
     assert_eq!(CloudError::from(error).kind(), ErrorKind::Throttled);
 }
 
+/// Never answers within the time of a request.
+struct Hanging(Mutex<usize>);
+
+#[async_trait]
+impl Transport for Hanging {
+    async fn send(&self, _: Call) -> Result<Answer, AwsError> {
+        *self.0.lock() += 1;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        Err(AwsError::unanswered(Action::DescribeVpcs, "timed out"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_keeps_a_reader_for_one_attempt() {
+    let server = Arc::new(Hanging(Mutex::new(0)));
+    let before = Instant::now();
+    let error = Client::new(server.clone()).read(&op(), DescribeVpcs::default()).await.unwrap_err();
+    assert!(matches!(error.fault, Fault::Unanswered(_)), "{error}");
+    assert_eq!((before.elapsed(), *server.0.lock()), (Duration::from_secs(30), 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_without_an_answer_is_not_repeated() {
     let server = Flaky::new([AwsError::unanswered(Action::DeleteTags, "reset")]);

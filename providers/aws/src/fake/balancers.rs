@@ -31,6 +31,7 @@ impl State {
         if c.names.len().max(c.arns.len()) > MOST_NAMED {
             return invalid(format!("At most {MOST_NAMED} load balancers can be described by name or ARN"));
         }
+        c.names.iter().try_for_each(|name| check_name("load balancer", name))?;
         let shown = || self.balancers.iter().filter(|(_, balancer)| balancer.created.shown());
         let no_name = c.names.iter().any(|name| !shown().any(|(_, balancer)| balancer.name == *name));
         if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {

@@ -9,7 +9,9 @@
 //! [`Presence::NotFound`] is answered for an instance ID when AWS refuses a request for this ID alone as
 //! `InvalidInstanceID.NotFound`, or when a successful answer to a request for it does not hold it; for a name only when it
 //! is one that EC2 itself gives in this region and complete listings hold no such instance, tagged or not; for a Fargate
-//! node when a complete listing of the VPC's attached interfaces holds none with its address. Every other answer is an error.
+//! node when a complete listing of the VPC's attached interfaces holds none with its address. Every other answer is an error,
+//! and so are all of these when the provider ID names a zone of another region: nobody was asked there. A zone that is none,
+//! or not written, raises no doubt.
 
 pub mod addresses;
 mod fargate;
@@ -43,7 +45,8 @@ pub use self::{
 use self::{topology::Topology, zones::ZoneIds};
 use crate::{
     api::{AwsError, InstanceId, ec2::NetworkInterface},
-    provider_id::ProviderId,
+    identity::region_of_zone,
+    provider_id::{self, ProviderId},
     scope::Scope,
 };
 
@@ -165,8 +168,20 @@ impl Ec2Instances {
         Labels { zones: zones.map_err(CloudError::from), layers }
     }
 
+    /// Believes an absence, unless the node may be in a region that was not asked.
+    fn absence(&self, node: &NodeView) -> Result<Presence, CloudError> {
+        let zone = node.provider_id.as_deref().and_then(provider_id::zone_of);
+        match zone.and_then(|zone| region_of_zone(zone).ok()) {
+            Some(region) if *region != *self.scope.region => Err(CloudError::invalid_input(format!(
+                "node {} is in region {region} by its provider ID, and this manager works in {}",
+                node.name, self.scope.region
+            ))),
+            _ => Ok(Presence::NotFound),
+        }
+    }
+
     fn presence(&self, query: &NodeQuery, machine: Option<&Machine>, labels: &Labels) -> Result<Presence, CloudError> {
-        let Some(machine) = machine else { return Ok(Presence::NotFound) };
+        let Some(machine) = machine else { return self.absence(&query.node) };
         let power = machine.power();
         let mut meta = InstanceMetadata {
             provider_id: query.node.provider_id.as_deref().map(Box::from).or_else(|| machine.provider_id()),

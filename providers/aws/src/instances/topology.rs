@@ -93,6 +93,9 @@ impl Topology {
         instances: &[(InstanceId, Arc<str>)],
     ) -> HashMap<InstanceId, Result<Layers, AwsError>> {
         let mut answers = HashMap::new();
+        if instances.is_empty() {
+            return answers;
+        }
         // Held over the calls, so that what one learns is not asked for by another.
         let mut cache = self.0.lock().await;
         let mut open: Vec<_> = instances.to_vec();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op, Progress};
 
 use super::{
+    delete::wait,
     effect::Picture,
     model::{ListenerKey, Wanted},
     observe::{Observer, foreign},
@@ -29,6 +30,8 @@ use crate::{
 
 /// When to go on after AWS did not know a thing that was there a moment ago: what was just made shows after seconds.
 const SETTLES: Duration = Duration::from_secs(2);
+/// After this time what was made is there for everybody.
+const SHOWS: Duration = Duration::from_secs(20);
 
 /// How far a plan was carried out.
 #[derive(Debug)]
@@ -119,8 +122,9 @@ impl Applier<'_> {
             Action::CloseSecurityGroups => self.rules(false).await?,
             Action::ReleaseSecurityGroups(groups) => {
                 let progress = self.surroundings.security.detached(self.op, &self.wanted.owner, groups).await?;
-                if let Progress::Pending { after, why } = progress {
-                    self.left.push((after, why));
+                match progress {
+                    Progress::Pending { after, why } => self.left.push((after, why)),
+                    Progress::Done => self.picture.note(&step.action),
                 }
             }
             action => {
@@ -213,11 +217,11 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// A listener that was just made may not be found for a while.
+    /// A listener that was just made may not be found for a while. One that is not found for longer is gone.
     fn settled(&self, result: Result<(), AwsError>) -> Result<(), Halt> {
-        let _ = self;
+        let soon = self.op.pending_for() <= SHOWS;
         match result {
-            Err(error) if error.is("ListenerNotFound") => Err(Halt::Later(SETTLES, error.to_string().into())),
+            Err(error) if error.is("ListenerNotFound") && soon => Err(Halt::Later(SETTLES, error.to_string().into())),
             result => Ok(result?),
         }
     }
@@ -301,11 +305,11 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// A group that a listener left a moment ago may count as in use for a while.
+    /// A group that a listener left a moment ago may count as in use for a while; one that somebody else uses, for ever.
     async fn delete_group(&mut self, arn: &TargetGroupArn, action: &Action, why: &str) -> Result<(), Halt> {
         let deleted = self.scope.client.write(self.op, DeleteTargetGroup { arn: arn.clone() }, why).await;
         if deleted.as_ref().is_err_and(|error| error.is("ResourceInUse")) {
-            self.left.push((SETTLES, format!("target group {arn} is still in use").into()));
+            self.left.push((wait(self.op), format!("target group {arn} is still in use").into()));
             return Ok(());
         }
         if !deleted.as_ref().is_err_and(|error| error.is("TargetGroupNotFound")) {

@@ -82,6 +82,7 @@ impl Core {
     pub(super) async fn ensure(&self, op: &Op, order: &Order<'_>, depth: Depth) -> LbOutcome {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
+        known.revive();
         let result = self.bring(op, order, depth, &mut known).await;
         let status = known.observed.as_ref().and_then(|seen| Some(status::of(&seen.balancer.as_ref()?.balancer)));
         self.memory.put(uid, known);
@@ -135,8 +136,28 @@ impl Core {
         }
         let before = known.observed.take();
         let mut observed = self.read(op, order, known, true).await?;
-        observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
+        self.carry_over(op, order.wanted, before, &mut observed).await?;
         Ok(observed)
+    }
+
+    /// Adds to what was read what cannot be read of the balancer: what is to be given up.
+    async fn carry_over(
+        &self,
+        op: &Op,
+        wanted: &Wanted,
+        before: Option<Observed>,
+        observed: &mut Observed,
+    ) -> Result<(), CloudError> {
+        if let Some(before) = before {
+            (observed.recorded_tags, observed.detached) = (before.recorded_tags, before.detached);
+        }
+        if let Some(seen) = &observed.balancer {
+            let used = &seen.balancer.security_groups;
+            let left = self.surroundings.security.left_over(op, &wanted.owner, used).await.map_err(unsettled)?;
+            observed.detached.extend(left);
+            observed.detached.retain(|group| !used.contains(group));
+        }
+        Ok(())
     }
 
     async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
@@ -246,6 +267,7 @@ impl Core {
     pub(super) async fn update_backends(&self, op: &Op, order: &Order<'_>) -> LbOutcome {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
+        known.revive();
         let result = self.bring_backends(op, order, &mut known).await;
         known.changed = Some(Instant::now());
         self.memory.put(uid, known);
@@ -337,7 +359,7 @@ impl Core {
             }
             Some(_) => self.read(op, order, known, true).await?,
         };
-        observed.recorded_tags = before.map(|before| before.recorded_tags).unwrap_or_default();
+        self.carry_over(op, wanted, before, &mut observed).await?;
         let existing = observed.balancer.as_ref().map(|seen| &*seen.balancer.security_groups);
         let front = self.surroundings.security.front_plan(op, wanted, existing).await?;
         let groups = if front.complete { front.groups } else { Vec::new() };
@@ -346,6 +368,12 @@ impl Core {
         let mut changes = front.changes;
         changes.extend(steps.iter().filter_map(|step| step.describe(&wanted.name)));
         changes.extend(self.compare_rules(op, wanted, &observed, &backing).await?);
+        let left = observed.detached.iter().filter(|group| !resolved.groups.contains(group));
+        changes.extend(left.map(|group| PlannedChange {
+            operation: "DeleteSecurityGroup".into(),
+            object: (&**group).into(),
+            reason: "it is not on the load balancer any more".into(),
+        }));
         changes.extend(unpublished(order.service, &observed)?);
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);

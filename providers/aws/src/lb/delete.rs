@@ -14,16 +14,16 @@ use super::{
     memory::Known,
     model::OwnerName,
     observe::ago,
-    ownership::{belongs, group_prefix},
+    ownership::{self, belongs, group_prefix},
     sweep,
 };
 use crate::{
     api::{
         LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
-        elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes},
+        elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
     },
     client::Meaning,
-    cluster::{Cluster, SERVICE_TAG},
+    cluster::Cluster,
 };
 
 /// First and longest wait for something that is still in use.
@@ -63,8 +63,9 @@ impl Core {
             let found = self.find_all(op, doomed, known).await?;
             // Once something goes, what was known of it is history. The names of balancers are those in rules.
             known.doubt();
-            let names = doomed.names.iter().filter(|name| !found.taken.contains(name));
-            known.names.extend(names.cloned());
+            // Under the name of somebody else's balancer are somebody else's rules.
+            known.names.extend(doomed.names.iter().filter(|name| !found.foreign.contains(*name)).cloned());
+            known.groups.clone_from(&found.groups);
             known.names.extend(found.balancers.iter().map(|balancer| balancer.name.clone()));
             for balancer in &found.balancers {
                 if let Some(wait) = self.delete_balancer(op, balancer).await? {
@@ -81,63 +82,65 @@ impl Core {
                 wait @ Progress::Pending { .. } => waits.push(wait),
             }
         }
-        Ok(longest(waits))
+        Ok(soonest(waits))
     }
 
     /// Finds balancers and target groups of a Service, by what is known, by name, and by tags.
     async fn find_all(&self, op: &Op, doomed: &Doomed<'_>, known: &Known) -> Result<Found, CloudError> {
-        let mut balancers: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
+        let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
         for name in doomed.names {
             let named = self.observer.named(op, name).await?;
-            balancers.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
+            candidates.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
         }
         let seen = known.observed.iter().filter_map(|observed| observed.balancer.as_ref());
         let seen = seen.map(|seen| (seen.balancer.arn.clone(), seen.balancer.clone()));
-        balancers.extend(seen);
-        let mut tags: BTreeMap<Box<str>, Tags> = BTreeMap::new();
+        candidates.extend(seen);
+        let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
+        let made: BTreeSet<TargetGroupArn> = made.chain(known.groups.iter().cloned()).collect();
+        let listed = sweep::groups(&self.scope, op).await?;
+        let groups = groups_of(doomed.owner, &listed, &candidates, None);
+        let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));
+        let arns: BTreeSet<Box<str>> = arns.map(Into::into).collect();
+        let mut tags = sweep::tags(&self.scope, op, arns.into_iter().collect()).await?;
+        let belongs = |tags: Option<&Tags>, found: ownership::Found| {
+            tags.is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags, found).is_ok())
+        };
+        let by_name = |name: &str| ownership::Found::by_name(&self.scope.cluster, doomed.owner, name);
+        let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) = candidates
+            .into_iter()
+            .partition(|(arn, balancer)| belongs(tags.get(arn.as_str()), by_name(&balancer.name)));
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed.unwrap_or_else(|| ago(RECENT));
             let sweep = self.observer.sweeps.since(op, since).await?;
-            let ours = |balancer: &&LoadBalancer| {
-                sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_named(doomed.owner, tags))
-            };
-            let found = sweep.balancers.iter().filter(ours);
+            let ours = |arn: &str| belongs(sweep.tags.get(arn), ownership::Found::Among);
+            let found = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
             balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
             there = Some(sweep.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
         }
-        // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
-        let others = |arn: &LoadBalancerArn| {
-            !balancers.contains_key(arn) && there.as_ref().is_none_or(|there| there.contains(arn))
+        let of_these = groups_of(doomed.owner, &listed, &balancers, there.as_ref());
+        let unread = of_these.iter().filter(|arn| !tags.contains_key(arn.as_str())).map(|arn| arn.as_str().into());
+        tags.extend(sweep::tags(&self.scope, op, unread.collect()).await?);
+        let attached = |arn: &TargetGroupArn| {
+            let mut users = listed.iter().filter(|group| group.arn == *arn).flat_map(|group| &group.load_balancers);
+            users.any(|user| balancers.contains_key(user))
         };
-        let prefix = group_prefix(doomed.owner);
-        let listed = sweep::groups(&self.scope, op).await?;
-        let attached = |arns: &[LoadBalancerArn]| arns.iter().any(|arn| balancers.contains_key(arn));
-        let listed = listed
-            .into_iter()
-            .filter(|group| attached(&group.load_balancers) || group.name.starts_with(&prefix))
-            // One that somebody else's balancer uses as well is in use.
-            .filter(|group| !group.load_balancers.iter().any(others))
-            .map(|group| group.arn);
-        let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
-        let groups: BTreeSet<TargetGroupArn> = listed.chain(made).collect();
-        let arns = balancers.keys().map(LoadBalancerArn::as_str).chain(groups.iter().map(TargetGroupArn::as_str));
-        tags.extend(sweep::tags(&self.scope, op, arns.map(Into::into).collect()).await?);
-        let ours =
-            |arn: &str| tags.get(arn).is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags).is_ok());
-        let (balancers, others): (Vec<_>, Vec<_>) = balancers.into_values().partition(|balancer| ours(&balancer.arn));
-        let named = |arn: &str| tags.get(arn).is_some_and(|tags| self.is_named(doomed.owner, tags));
-        let groups = groups.into_iter().filter(|arn| named(arn)).collect();
-        let elsewhere = |tags: &Tags| Cluster::any(tags) && !self.scope.cluster.has(tags);
-        let others = others.into_iter().filter(|balancer| tags.get(balancer.arn.as_str()).is_some_and(elsewhere));
-        let taken = others.map(|balancer| balancer.name).collect();
-        Ok(Found { balancers, groups, taken })
-    }
-
-    /// Tells whether tags name this Service of this cluster.
-    fn is_named(&self, owner: &OwnerName, tags: &Tags) -> bool {
-        tags.get(SERVICE_TAG).is_some_and(|value| **value == *owner.key())
-            && belongs(&self.scope.cluster, owner, tags).is_ok()
+        let ours = |arn: &TargetGroupArn| match () {
+            () if of_these.contains(arn) && attached(arn) => ownership::Found::Computed,
+            () if made.contains(arn) => ownership::Found::Named,
+            () => ownership::Found::Among,
+        };
+        let groups = of_these.iter().chain(&made).filter(|arn| belongs(tags.get(arn.as_str()), ours(arn)));
+        let groups = groups.cloned().collect();
+        // One that has no tags to read is gone. Under a name that nobody else in the cluster gets are rules of ours, whatever
+        // became of the balancer.
+        let theirs = |name: &str, tags: &Tags| {
+            by_name(name) == ownership::Found::Named || (Cluster::any(tags) && !self.scope.cluster.has(tags))
+        };
+        let foreign = foreign.into_iter().map(|(arn, balancer)| (balancer.name, tags.get(arn.as_str())));
+        let foreign = foreign.filter(|(name, tags)| tags.is_some_and(|tags| theirs(name, tags)));
+        let foreign = foreign.map(|(name, _)| name).collect();
+        Ok(Found { balancers: balancers.into_values().collect(), groups, foreign })
     }
 
     /// Deletes a balancer. Protection that the Service does not ask for is taken off.
@@ -164,7 +167,7 @@ impl Core {
     }
 
     /// Deletes target groups; one that cannot go does not keep the others.
-    async fn delete_groups(&self, op: &Op, groups: &[TargetGroupArn]) -> Result<Option<Progress>, CloudError> {
+    async fn delete_groups(&self, op: &Op, groups: &BTreeSet<TargetGroupArn>) -> Result<Option<Progress>, CloudError> {
         let (mut in_use, mut failed) = (Vec::new(), None);
         for arn in groups {
             match self.scope.client.write(op, DeleteTargetGroup { arn: arn.clone() }, "").await {
@@ -190,9 +193,31 @@ impl Core {
 /// What there is of a Service.
 struct Found {
     balancers: Vec<LoadBalancer>,
-    groups: Vec<TargetGroupArn>,
-    /// Names that another cluster's balancers have, and with them the rules of these names.
-    taken: Vec<Box<str>>,
+    groups: BTreeSet<TargetGroupArn>,
+    /// Names among those of the Service under which there are somebody else's balancers.
+    foreign: BTreeSet<Box<str>>,
+}
+
+/// Returns the target groups that may be a Service's: those that only its balancers use, and those that nothing uses and
+/// that are called as its are. `there`: all balancers, where that is known.
+fn groups_of(
+    owner: &OwnerName,
+    listed: &[TargetGroup],
+    balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
+    there: Option<&BTreeSet<LoadBalancerArn>>,
+) -> BTreeSet<TargetGroupArn> {
+    let prefix = group_prefix(owner);
+    // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
+    let gone = |arn: &LoadBalancerArn| there.is_some_and(|there| !there.contains(arn));
+    let may_be = |group: &&TargetGroup| {
+        let users: Vec<_> = group.load_balancers.iter().filter(|arn| !gone(arn)).collect();
+        match &*users {
+            [] => group.name.starts_with(&prefix),
+            // One that somebody else's balancer uses as well is in use.
+            users => users.iter().all(|arn| balancers.contains_key(*arn)),
+        }
+    };
+    listed.iter().filter(may_be).map(|group| group.arn.clone()).collect()
 }
 
 /// Waits as long as it was waited so far, which doubles the time between tries, within bounds.
@@ -200,7 +225,8 @@ pub(super) fn wait(op: &Op) -> Duration {
     op.pending_for().clamp(WAITS.0, WAITS.1)
 }
 
-fn longest(waits: Vec<Progress>) -> Progress {
+/// Waits for all of them, and looks again when the first one may be over.
+fn soonest(waits: Vec<Progress>) -> Progress {
     waits.into_iter().fold(Progress::Done, |all, one| match (all, one) {
         (Progress::Pending { after, why }, Progress::Pending { after: other, why: also }) => {
             Progress::Pending { after: after.min(other), why: format!("{why}; {also}").into() }

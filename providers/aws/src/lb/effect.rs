@@ -110,10 +110,14 @@ impl Picture {
                     change.subnets.iter().map(|mapping| zone(mapping, &seen.balancer.zones)).collect();
                 seen.balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.balancer.ipv6_source_nat);
             }),
-            Action::SetSecurityGroups(groups, rules) => self.balancer_mut(|seen| {
-                seen.balancer.security_groups.clone_from(groups);
-                seen.balancer.private_link_rules = rules.or(seen.balancer.private_link_rules);
-            }),
+            Action::SetSecurityGroups(groups, rules) => {
+                let before = self.observed.balancer.iter().flat_map(|seen| &seen.balancer.security_groups);
+                self.observed.detached.extend(before.filter(|group| !groups.contains(group)).cloned());
+                self.balancer_mut(|seen| {
+                    seen.balancer.security_groups.clone_from(groups);
+                    seen.balancer.private_link_rules = rules.or(seen.balancer.private_link_rules);
+                });
+            }
             Action::ModifyLoadBalancerAttributes(set) => {
                 self.balancer_mut(|seen| set_attributes(&mut seen.attributes, set));
             }
@@ -149,14 +153,14 @@ impl Picture {
                 self.observed.groups.retain(|seen| seen.group.arn != *arn);
                 self.observed.frozen.remove(arn);
             }
+            Action::ReleaseSecurityGroups(groups) => self.observed.detached.retain(|group| !groups.contains(group)),
             Action::CreateLoadBalancer(_)
             | Action::CreateTargetGroup(..)
             | Action::CreateListener(_)
             | Action::RegisterTargets(..)
             | Action::DeregisterTargets(..)
             | Action::OpenSecurityGroups
-            | Action::CloseSecurityGroups
-            | Action::ReleaseSecurityGroups(_) => {}
+            | Action::CloseSecurityGroups => {}
         }
     }
 

@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
 use tokio::time::Instant;
 
-use super::{NetworkLoadBalancers, delete::wait, model::OwnerName, ownership::OTHER_CONTROLLER, sweep};
+use super::{NetworkLoadBalancers, delete::wait, model::OwnerName, sweep};
 use crate::{
     api::{
         AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         ec2::{DescribeSecurityGroups, SecurityGroup},
         elb::{DeleteLoadBalancer, DeleteTargetGroup},
     },
-    cluster::SERVICE_TAG,
+    cluster::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
 const LOAD_BALANCER: &str = "load balancer";
@@ -81,7 +81,7 @@ impl Inventory for NetworkLoadBalancers {
 impl NetworkLoadBalancers {
     /// Reads whose an object is from its tags; `None` when it is not owned for a Service.
     fn owner(&self, tags: &Tags) -> Option<Owner> {
-        if !self.core.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER) {
+        if !self.core.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
             return None;
         }
         let (namespace, name) = tags.get(SERVICE_TAG)?.split_once('/')?;

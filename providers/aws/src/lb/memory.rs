@@ -15,7 +15,7 @@ use super::{
     model::{Targets, Wanted},
     seen::Observed,
 };
-use crate::api::{InstanceId, SecurityGroupId};
+use crate::api::{InstanceId, SecurityGroupId, TargetGroupArn};
 
 /// What is known of one Service.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,8 @@ pub(super) struct Known {
     pub(super) changed: Option<Instant>,
     /// Whether balancer and target groups were deleted, so that the rest of a deletion need not look for them again.
     pub(super) deleted: bool,
+    /// Target groups that are being deleted.
+    pub(super) groups: BTreeSet<TargetGroupArn>,
     /// Names of deleted balancers, which are in descriptions of rules.
     pub(super) names: BTreeSet<Box<str>>,
 }
@@ -42,6 +44,13 @@ impl Known {
     /// Forgets what there is.
     pub(super) fn doubt(&mut self) {
         (self.observed, self.read_at, self.applied) = (None, None, None);
+    }
+
+    /// Forgets a deletion that was not finished, since the Service wants a balancer again.
+    pub(super) fn revive(&mut self) {
+        self.deleted = false;
+        self.names.clear();
+        self.groups.clear();
     }
 }
 

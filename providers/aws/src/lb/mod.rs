@@ -56,9 +56,6 @@ use self::{
 };
 use crate::{api::SecurityGroupId, client, instances::InstanceStore, scope::Scope};
 
-/// Attribute by which a Service asks that its balancer not be deleted.
-const PROTECTION: &str = "deletion_protection.enabled=true";
-
 /// Network Load Balancers; and classic ones that upstream made, as far as members and deletion go.
 pub struct NetworkLoadBalancers {
     core: Core,
@@ -179,7 +176,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             Verdict::Nlb(wanted) => Some(&**wanted),
             _ => None,
         };
-        let protected = service.annotations.values().any(|value| value.split(',').any(|one| one.trim() == PROTECTION));
+        let protected = interpret::asks_for_protection(&service.annotations);
         if protected || wanted.is_some_and(|wanted| wanted.deletion_protection) {
             return Err(CloudError::invalid_input(format!(
                 "deletion_protection is enabled, cannot delete the service: {}",
@@ -206,18 +203,19 @@ impl LoadBalancers for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
-    /// Returns the names that the balancer of a Service may have.
+    /// Returns the names that the balancer of a Service may have. AWS refuses to look for what is none.
     fn names(&self, owner: &OwnerName, wanted: Option<&Wanted>, service: &ServiceView) -> Vec<Box<str>> {
         let mut found = vec![names::load_balancer(&owner.uid)];
         let chosen = format!("{}name", annotations::PREFIX);
-        let chosen = service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| !name.is_empty());
+        let chosen =
+            service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| names::mistake(name).is_none());
         let claimed = service.class.is_some() || self.core.scope.settings.claim_external;
         let cluster = &self.core.scope.cluster;
         let by_scheme = crate::api::elb::Scheme::ALL.iter().filter(|_| claimed);
         let by_scheme = by_scheme.map(|scheme| names::claimed_load_balancer(cluster, owner, *scheme));
         let all = wanted.map(|wanted| wanted.name.clone()).into_iter().chain(chosen.map(Into::into)).chain(by_scheme);
         for name in all {
-            if name.len() <= names::LONGEST && !found.contains(&name) {
+            if !found.contains(&name) {
                 found.push(name);
             }
         }

@@ -17,6 +17,18 @@ use crate::{
 /// Most characters of a name of a load balancer or target group.
 pub const LONGEST: usize = 32;
 
+/// Says what is wrong with a name that is chosen for a load balancer.
+pub fn mistake(name: &str) -> Option<&'static str> {
+    let inner = !name.is_empty() && !name.starts_with('-') && !name.ends_with('-') && !name.starts_with("internal-");
+    if name.chars().count() > LONGEST {
+        Some("load balancer name cannot be longer than 32 characters")
+    } else if !inner || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        Some("load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-")
+    } else {
+        None
+    }
+}
+
 /// Returns the name of a Service's load balancer: `a` and the UID without dashes, at most 32 characters. The UID does not
 /// fit in whole.
 pub fn load_balancer(uid: &str) -> Box<str> {
@@ -58,6 +70,11 @@ pub fn target_group(cluster: &Cluster, owner: &OwnerName, of: &TargetGroupName) 
     hash.update(protocol);
     hash.update(interval.to_string());
     readable(owner, &hex(&hash.finalize()))
+}
+
+/// Returns the name that a new target group gets while one of its name is there and cannot be changed as it should.
+pub fn another_target_group(owner: &OwnerName, name: &str) -> Box<str> {
+    readable(owner, &hex(&Sha1::new().chain_update(name).finalize()))
 }
 
 /// Returns the name of a Service's managed security group; the cluster's name is that of `--cluster-name`, as with upstream.

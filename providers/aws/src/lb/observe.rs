@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     denials::Denials,
     model::{OwnerName, Wanted},
-    ownership::{belongs, group_prefix},
+    ownership::{Found, belongs, group_prefix},
     seen::{Members, Observed, SeenBalancer, SeenGroup, SeenListener},
     sweep::{self, Sweeps, is_absent},
 };
@@ -64,12 +64,26 @@ impl Observer {
     pub(super) async fn first_look(&self, op: &Op, question: &Question<'_>) -> Result<Observed, CloudError> {
         let oldest = question.changed.map_or(ago(SWEEP_AGE), |changed| changed.max(ago(SWEEP_AGE)));
         let sweep = self.sweeps.since(op, oldest).await?;
-        let ours = |arn: &str| sweep.tags.get(arn).is_some_and(|tags| self.is_ours(question, tags));
-        let mut balancers = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
+        let ours = |balancer: &&LoadBalancer| {
+            let found = match question.names.contains(&balancer.name) {
+                true => Found::by_name(&self.scope.cluster, question.owner, &balancer.name),
+                false => Found::Among,
+            };
+            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags, found))
+        };
+        let mut balancers = sweep.balancers.iter().filter(ours);
         let Some(balancer) = balancers.next() else { return self.read(op, question, true).await };
         let tags = sweep.tags.get(balancer.arn.as_str()).cloned();
-        let groups = sweep.groups.iter().filter(|group| ours(&group.arn));
-        let groups = groups.map(|group| (group.clone(), sweep.tags.get(group.arn.as_str()).cloned())).collect();
+        let mine = |group: &&TargetGroup| match &*group.load_balancers {
+            [] => sweep.tags.get(group.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags, Found::Among)),
+            users => users.contains(&balancer.arn),
+        };
+        let groups = sweep
+            .groups
+            .iter()
+            .filter(mine)
+            .map(|group| (group.clone(), sweep.tags.get(group.arn.as_str()).cloned()))
+            .collect();
         let groups = self.groups(op, Some(&balancer.arn), groups, question).await?;
         let listeners = self.listeners(op, &balancer.arn).await?;
         let balancer = SeenBalancer { tags, listeners, ..SeenBalancer::bare(balancer.clone()) };
@@ -131,7 +145,7 @@ impl Observer {
         let oldest = question.changed.unwrap_or_else(|| ago(RECENT));
         let sweep = self.sweeps.since(op, oldest).await?;
         let ours = |balancer: &&LoadBalancer| {
-            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags))
+            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags, Found::Among))
         };
         Ok(sweep.balancers.iter().find(ours).cloned())
     }
@@ -146,7 +160,7 @@ impl Observer {
         }
     }
 
-    /// Finds a target group by name, with tags and targets; an error when it is somebody else's.
+    /// Finds a target group by the name that it gets, with tags and targets; an error when it is somebody else's.
     pub(super) async fn group_named(
         &self,
         op: &Op,
@@ -162,7 +176,8 @@ impl Observer {
         let Some(group) = group else { return Ok(None) };
         let tags = sweep::tags(&self.scope, op, vec![group.arn.as_str().into()]).await?;
         let tags = tags.into_values().next().unwrap_or_default();
-        belongs(&self.scope.cluster, owner, &tags).map_err(|why| foreign("target group", name, &why))?;
+        belongs(&self.scope.cluster, owner, &tags, Found::Computed)
+            .map_err(|why| foreign("target group", name, &why))?;
         let targets = self.targets(op, &group.arn).await?;
         let attributes = self.group_attributes(op, owner, &group.arn).await?;
         Ok(Some(SeenGroup { group, tags: Some(tags), attributes, targets }))
@@ -249,7 +264,8 @@ impl Observer {
         Ok(listeners.into_iter().map(SeenListener::bare).collect())
     }
 
-    /// Keeps the groups that are the Service's, with their targets. A group on its balancer needs no tag of the Service.
+    /// Keeps the groups that are the Service's, with their targets. One that only its balancer uses needs no tag of the
+    /// Service, if the cluster made it; one that nothing uses has to name cluster and Service.
     async fn groups(
         &self,
         op: &Op,
@@ -259,11 +275,12 @@ impl Observer {
     ) -> Result<Vec<SeenGroup>, CloudError> {
         let mut groups = Vec::new();
         for (group, tags) in listed {
-            let Some(tags) = tags.filter(|tags| self.is_ours(question, tags)) else { continue };
             // One that serves another balancer as well, or instead, is in somebody's use.
             if group.load_balancers.iter().any(|arn| Some(arn) != balancer) {
                 continue;
             }
+            let found = if group.load_balancers.is_empty() { Found::Among } else { Found::Computed };
+            let Some(tags) = tags.filter(|tags| self.is_ours(question, tags, found)) else { continue };
             let targets = self.targets(op, &group.arn).await?;
             if targets.is_some() {
                 groups.push(SeenGroup { group, tags: Some(tags), attributes: None, targets });
@@ -281,9 +298,8 @@ impl Observer {
         }
     }
 
-    fn is_ours(&self, question: &Question<'_>, tags: &Tags) -> bool {
-        let named = tags.get(crate::cluster::SERVICE_TAG).is_some_and(|value| **value == *question.owner.key());
-        named && belongs(&self.scope.cluster, question.owner, tags).is_ok()
+    fn is_ours(&self, question: &Question<'_>, tags: &Tags, found: Found) -> bool {
+        belongs(&self.scope.cluster, question.owner, tags, found).is_ok()
     }
 
     fn check(&self, owner: &OwnerName, balancer: &LoadBalancer, tags: &Tags) -> Result<(), CloudError> {
@@ -294,7 +310,8 @@ impl Observer {
         if balancer.vpc.as_ref().is_some_and(|vpc| *vpc != self.scope.vpc) {
             return Err(foreign("load balancer", name, "it is in another VPC"));
         }
-        belongs(&self.scope.cluster, owner, tags).map_err(|why| foreign("load balancer", name, &why))
+        let found = Found::by_name(&self.scope.cluster, owner, name);
+        belongs(&self.scope.cluster, owner, tags, found).map_err(|why| foreign("load balancer", name, &why))
     }
 }
 

@@ -6,7 +6,7 @@ use ccm_core::provider::Digest;
 
 use super::model::ListenerKey;
 use crate::api::{
-    ListenerArn, Tags, TargetGroupArn,
+    ListenerArn, SecurityGroupId, Tags, TargetGroupArn,
     elb::{Attributes, Listener, LoadBalancer, Target, TargetGroup},
 };
 
@@ -23,6 +23,8 @@ pub struct Observed {
     pub recorded_tags: BTreeSet<Box<str>>,
     /// Target groups whose health check AWS does not let us change: they have to be replaced.
     pub frozen: BTreeSet<TargetGroupArn>,
+    /// Security groups that were taken off the balancer and that may have to be given up.
+    pub detached: BTreeSet<SecurityGroupId>,
 }
 
 /// A load balancer with its listeners.

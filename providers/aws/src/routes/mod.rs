@@ -34,7 +34,7 @@ use self::{
 use crate::{
     api::InstanceId,
     instances::{Instance, InstanceStore},
-    provider_id::ProviderId,
+    provider_id::instance_of,
     scope::Scope,
 };
 
@@ -126,11 +126,6 @@ impl Ec2Routes {
         let foreign = self.foreign(op, &plan::unaccounted(&tables, &known)).await?;
         Ok(plan::list(&tables, &known, |hop| foreign.contains(hop)))
     }
-}
-
-/// Returns the instance of a node; `None` for Fargate, other clouds, and nodes without provider ID.
-fn instance_of(node: &NodeView) -> Option<InstanceId> {
-    ProviderId::of(node).ok().flatten()?.instance_id().cloned()
 }
 
 #[async_trait]

@@ -18,8 +18,9 @@ use super::{
     trust::{self, TrustError},
 };
 use crate::{
-    api::{AwsError, Connection, Metadata as _},
+    api::Connection,
     config::{OverriddenService, Role, Settings},
+    identity::{self, IdentityError},
 };
 
 /// For one request with its answer, as upstream has it.
@@ -30,14 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
 /// Why there is no way to AWS.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The region is not known.
-    #[error(
-        "the configuration has neither Region nor Zone, and the instance metadata service does not tell the region"
-    )]
-    Region(#[source] AwsError),
-    /// The metadata service does not know it either.
-    #[error("the configuration has neither Region nor Zone, and the instance metadata service knows no region")]
-    NoRegion,
+    /// The region is neither configured nor to be found.
+    #[error(transparent)]
+    Region(#[from] IdentityError),
     /// A section for the metadata service has no usable URL.
     #[error("the URL of the ServiceOverride for the instance metadata service")]
     MetadataUrl(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -87,13 +83,7 @@ impl Surroundings {
 pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> Result<Connection, ConnectError> {
     let metadata =
         SdkMetadata::new(trust::plain(), endpoints::metadata(settings)).map_err(ConnectError::MetadataUrl)?;
-    let region = match &settings.region {
-        Some(region) => region.clone(),
-        None => match metadata.get("placement/region").await.map_err(ConnectError::Region)? {
-            Some(region) => region.trim().into(),
-            None => return Err(ConnectError::NoRegion),
-        },
-    };
+    let region: Box<str> = (&*identity::region(settings, &metadata).await?).into();
     let http = trust::client(around.bundle, around.look)?;
     let signing = Region::new(String::from(region.clone()));
     let chain = || SharedCredentialsProvider::new(Chain::new(http.clone(), metadata.client(), signing.clone()));

@@ -55,6 +55,9 @@ impl Tagging {
                 Turn::Do(id) => jobs.push(Job { item, node, id }),
                 Turn::Skip(why) => {
                     tracing::debug!(node = %item.node, verb = ?item.verb, why, "nothing to do for a node");
+                    if let (Verb::Tag, None, Some(id)) = (item.verb, &node, item.instance()) {
+                        self.metrics.gone(&id);
+                    }
                     lane.end(&item);
                 }
             }
@@ -102,6 +105,7 @@ impl Tagging {
     async fn sent(&self, lane: &Lane, jobs: Vec<Job>) {
         if lane.verb == Verb::Untag {
             for job in &jobs {
+                self.metrics.gone(&job.id);
                 lane.end(&job.item);
             }
             return;
@@ -145,6 +149,9 @@ impl Tagging {
         match plan::after_failure(lane.verb, refusal, age, failures) {
             Failure::Skip(why) => {
                 tracing::info!(%node, %instance, verb = ?lane.verb, why, error = text, "instance is left alone");
+                if lane.verb == Verb::Untag {
+                    self.metrics.gone(instance);
+                }
                 lane.end(&job.item);
             }
             Failure::Retry => {
@@ -157,7 +164,10 @@ impl Tagging {
             }
             Failure::GiveUp => {
                 tracing::error!(%node, %instance, verb = ?lane.verb, failures, error = text, "tags not changed, given up");
-                self.metrics.failed(ErrorType::Exhausted, instance);
+                match lane.verb {
+                    Verb::Tag => self.metrics.failed(ErrorType::Exhausted, instance),
+                    Verb::Untag => self.metrics.given_up(instance),
+                }
                 lane.end(&job.item);
             }
         }

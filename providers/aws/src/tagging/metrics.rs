@@ -1,7 +1,8 @@
 //! Metrics of the tagging controller, with upstream's names, one of which is misspelt there.
 
-use std::time::Duration;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry, exponential_buckets};
 
 /// What became of a work item that failed.
@@ -22,9 +23,13 @@ impl ErrorType {
     }
 }
 
+/// Instances whose node is gone and whose tags stayed: so many keep their series.
+const MOST_GIVEN_UP: usize = 100;
+
 #[derive(Clone)]
 pub(super) struct Metrics {
     errors: IntCounterVec,
+    given_up: Arc<Mutex<VecDeque<Box<str>>>>,
     delay: Histogram,
 }
 
@@ -41,6 +46,7 @@ impl Metrics {
         let metrics = Self {
             // Upstream has the instance as a label: one series for each that failed, and none for the others.
             errors: IntCounterVec::new(errors, &["error_type", "instance_id"])?,
+            given_up: Arc::default(),
             delay: Histogram::with_opts(delay.buckets(exponential_buckets(1.0, 4.0, 6)?))?,
         };
         registry.register(Box::new(metrics.errors.clone()))?;
@@ -52,7 +58,50 @@ impl Metrics {
         self.errors.with_label_values(&[error.as_str(), instance]).inc();
     }
 
+    /// Drops the series of an instance whose node is gone, since nodes come and go as long as the process runs.
+    pub(super) fn gone(&self, instance: &str) {
+        for error in [ErrorType::Total, ErrorType::Exhausted] {
+            // There is one for each that failed; that it is not there is no matter.
+            let _ = self.errors.remove_label_values(&[error.as_str(), instance]);
+        }
+    }
+
+    /// Counts an instance whose node is gone and that is not tried again; its series goes when many more have come.
+    pub(super) fn given_up(&self, instance: &str) {
+        self.failed(ErrorType::Exhausted, instance);
+        let mut given_up = self.given_up.lock();
+        given_up.retain(|known| **known != *instance);
+        given_up.push_back(instance.into());
+        if given_up.len() > MOST_GIVEN_UP {
+            given_up.pop_front().iter().for_each(|oldest| self.gone(oldest));
+        }
+    }
+
     pub(super) fn first_tagged(&self, after: Duration) {
         self.delay.observe(after.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_of_instances_that_are_gone_do_not_add_up() {
+        let registry = Registry::new();
+        let metrics = Metrics::register(&registry).unwrap();
+        let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
+        let before = series();
+        for n in 0..1000 {
+            metrics.failed(ErrorType::Total, &format!("i-{n}"));
+            metrics.gone(&format!("i-{n}"));
+            metrics.gone(&format!("i-{n}"));
+        }
+        assert_eq!(series(), before);
+        for n in 0..1000 {
+            metrics.failed(ErrorType::Total, &format!("i-{n}"));
+            metrics.given_up(&format!("i-{n}"));
+        }
+        assert_eq!(series(), before + 2 * MOST_GIVEN_UP);
     }
 }

@@ -90,6 +90,11 @@ impl Item {
     pub(super) fn new(verb: Verb, node: &Arc<str>, provider_id: Option<&Arc<str>>) -> Self {
         Self { verb, node: node.clone(), provider_id: provider_id.cloned() }
     }
+
+    /// Returns the instance that the provider ID names.
+    pub(super) fn instance(&self) -> Option<InstanceId> {
+        self.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()?.instance_id().cloned())
+    }
 }
 
 /// Tells whether a node's label does not say that its instance has the tags.

@@ -290,6 +290,9 @@ async fn a_young_node_whose_instance_is_not_known_yet_is_tagged_later_and_an_old
         rig.wait(20).await;
         assert!(rig.is_tagged(&rig.world.nodes[0]));
         assert_eq!((rig.calls().0, rig.errors("total_errors")), (4, 3));
+        rig.delete("n0").await;
+        rig.wait(5).await;
+        assert_eq!((rig.calls().1, rig.errors("total_errors")), (1, 0), "series of instances that are gone add up");
         rig.stop().await;
 
         let mut rig = Rig::new(0);

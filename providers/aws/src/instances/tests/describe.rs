@@ -82,6 +82,31 @@ async fn an_instance_that_aws_does_not_know_is_not_found() {
 
 // IN16
 #[tokio::test(start_paused = true)]
+async fn an_absence_proves_nothing_about_another_region() {
+    let rig = Rig::new(0);
+    let gone = "i-0123456789abcdef0";
+    let found = rig.instance().launch();
+    for need in [Need::Power, Need::Addresses, Need::Initialize] {
+        for zone in ["eu-west-1a", "us-west-1a", "us-gov-west-1a", "us-east-1-bos-1a"] {
+            for id in [gone, "x/fargate-10.0.99.98"] {
+                let error = rig.error(query(node(format!("aws:///{zone}/{id}")), need)).await;
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{zone}: {error}");
+                assert!(error.to_string().contains("us-west-2"), "{error}");
+            }
+            // The zone decides about nothing else.
+            let answer = rig.ask_one(query(node(format!("aws:///{zone}/{found}")), need)).await;
+            assert!(matches!(answer, Ok(Presence::Found { .. })), "{answer:?}");
+        }
+        for zone in ["/us-west-2b", "/us-west-2-lax-1a", "account/us-west-2-wl1-las-wlz-1", "/", "/zone"] {
+            let answer = rig.ask_one(query(node(format!("aws://{zone}/{gone}")), need)).await;
+            assert_eq!(answer.unwrap(), Presence::NotFound, "{zone}");
+        }
+        assert_eq!(rig.ask_one(query(node(gone), need)).await.unwrap(), Presence::NotFound);
+    }
+}
+
+// IN16
+#[tokio::test(start_paused = true)]
 async fn doubt_is_never_absence_whatever_aws_answers() {
     for code in CODES {
         let rig = Rig::new(1);

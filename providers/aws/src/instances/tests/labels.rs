@@ -52,6 +52,23 @@ async fn a_new_node_gets_the_id_of_its_zone_and_its_layers() {
     assert_eq!(layers_of(&meta), expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn questions_about_existence_do_not_wait_for_topology() {
+    let rig = Rig::new(1);
+    let id = rig.placed(OTHER);
+    rig.world.aws.tune(|knobs| knobs.latency = Duration::from_secs(5));
+    let slow = rig.ask_one(query(node_of(&id), Need::Initialize));
+    let quick = async {
+        // The instance and the zones are known by then, and the topology is asked for.
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let began = tokio::time::Instant::now();
+        let answer = rig.ask_one(aged(node_of(&id), Need::Power, 10)).await;
+        assert_eq!((power(&answer), began.elapsed()), (Some(Power::Running), Duration::ZERO));
+    };
+    assert_eq!(power(&tokio::join!(slow, quick).0), Some(Power::Running));
+    assert_eq!(rig.calls(Action::DescribeInstanceTopology), 1);
+}
+
 // IN14
 #[tokio::test(start_paused = true)]
 async fn labels_that_are_there_are_not_asked_for() {

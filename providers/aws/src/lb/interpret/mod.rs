@@ -32,8 +32,6 @@ use crate::{
 
 /// Most characters of the key and of the value of a tag.
 const TAG_LENGTHS: (usize, usize) = (128, 256);
-/// Tag by which the AWS load balancer controller knows its own; what carries it is never touched.
-const OTHER_CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
 
 /// What a Service says.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,7 +170,7 @@ fn unserved(reads: &mut Reads<'_>) {
 fn extra_tags(reads: &mut Reads<'_>) -> Tags {
     let mut tags = reads.annotations.get(&annotations::TAGS).unwrap_or_default();
     let own = format!("{}{}", cluster::CLUSTER_TAG_PREFIX, reads.cluster.id());
-    for key in [&*own, cluster::LEGACY_CLUSTER_TAG, cluster::SERVICE_TAG, OTHER_CONTROLLER_TAG] {
+    for key in [&*own, cluster::LEGACY_CLUSTER_TAG, cluster::SERVICE_TAG, cluster::OTHER_CONTROLLER_TAG] {
         if tags.remove(key).is_some() {
             reads.warn("ReservedTag", format!("tag {key} cannot be set by annotation and is left out"));
         }

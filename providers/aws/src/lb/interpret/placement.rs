@@ -56,13 +56,8 @@ pub(super) fn read(reads: &mut Reads<'_>) -> Placement {
 
 fn custom_name(reads: &mut Reads<'_>) -> Option<Box<str>> {
     let name = reads.annotations.get(&a::NAME)?;
-    let inner = !name.starts_with('-') && !name.ends_with('-') && !name.starts_with("internal-");
-    if name.chars().count() > names::LONGEST {
-        reads.annotations.wrong(&a::NAME.row, "load balancer name cannot be longer than 32 characters");
-    } else if !inner || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        let message =
-            "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-";
-        reads.annotations.wrong(&a::NAME.row, message);
+    if let Some(mistake) = names::mistake(&name) {
+        reads.annotations.wrong(&a::NAME.row, mistake);
     }
     Some(name)
 }

@@ -17,12 +17,15 @@ use crate::{
     },
     lb::{
         model::{ListenerKey, Wanted, WantedListener, WantedTargetGroup},
+        names,
         seen::{Observed, SeenGroup, members},
     },
 };
 
 /// Most targets of one request.
 const MOST_TARGETS: usize = 200;
+/// How many names a target group may have: as many that cannot be changed are not there at a time.
+const NAMES: usize = 4;
 
 /// Which living target group each listener gets.
 pub(super) struct Pairing<'a> {
@@ -34,6 +37,8 @@ pub(super) struct Pair<'a> {
     pub(super) want: &'a WantedListener,
     /// The group that it keeps, or gets; `None` for a new one.
     group: Option<&'a SeenGroup>,
+    /// Name of a new one.
+    name: Box<str>,
     /// A group of ours that cannot serve it but has the name that the new one needs.
     in_the_way: Option<&'a SeenGroup>,
 }
@@ -68,7 +73,8 @@ impl<'a> Pairing<'a> {
         }
         for (want, group) in wanted.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
             let free = |group: &&SeenGroup| fits(group, want, observed) && !kept.contains(&group.group.arn);
-            let named = observed.groups.iter().filter(free).find(|group| group.group.name == want.target_group.name);
+            let names: Vec<_> = names_of(wanted, want).take(NAMES).collect();
+            let named = observed.groups.iter().filter(free).find(|group| names.contains(&group.group.name));
             let on_port = || {
                 let listeners = observed.balancer.iter().flat_map(|balancer| &balancer.listeners);
                 listeners
@@ -80,13 +86,25 @@ impl<'a> Pairing<'a> {
             kept.extend(group.map(|group| group.group.arn.clone()));
         }
         let pairs = wanted.listeners.iter().zip(found).map(|(want, group)| {
-            let named = || observed.groups.iter().find(|group| group.group.name == want.target_group.name);
-            let in_the_way = if group.is_none() { named() } else { None };
-            Pair { want, group, in_the_way }
+            let taken = |name: &str| observed.groups.iter().find(|seen| *seen.group.name == *name);
+            let named = taken(&want.target_group.name).filter(|_| group.is_none());
+            // One whose health check cannot be changed serves until another one, of another name, takes over.
+            let frozen = named.is_some_and(|seen| observed.frozen.contains(&seen.group.arn));
+            let mut names = names_of(wanted, want).take(if frozen { NAMES } else { 1 });
+            let name = names.find(|name| taken(name).is_none());
+            let in_the_way = if name.is_none() { named } else { None };
+            Pair { want, group, name: name.unwrap_or_else(|| want.target_group.name.clone()), in_the_way }
         });
         let pairs = pairs.collect();
         Self { pairs, kept }
     }
+}
+
+/// Returns the names that the group of a listener may have, one after another.
+fn names_of<'a>(wanted: &'a Wanted, want: &'a WantedListener) -> impl Iterator<Item = Box<str>> + 'a {
+    std::iter::successors(Some(want.target_group.name.clone()), |name| {
+        Some(names::another_target_group(&wanted.owner, name))
+    })
 }
 
 /// Tells whether a group can serve a listener as it is or with another health check.
@@ -119,7 +137,7 @@ pub fn differs(have: &HealthCheck, want: &HealthCheck) -> bool {
 }
 
 impl Planner<'_> {
-    /// Makes room for groups whose name is taken: there is no way without a gap in service.
+    /// Makes room for groups whose name is taken by one of the other address family, which leaves a gap in service.
     pub(super) fn clear(&mut self, pairing: &Pairing<'_>) {
         for seen in pairing.pairs.iter().filter_map(|pair| pair.in_the_way) {
             let arn = &seen.group.arn;
@@ -145,7 +163,7 @@ impl Planner<'_> {
     fn new_group(&mut self, pair: &Pair<'_>) {
         let (key, want) = (pair.key(), &pair.want.target_group);
         let create = CreateTargetGroup {
-            name: want.name.clone(),
+            name: pair.name.clone(),
             protocol: want.protocol,
             port: want.port,
             vpc: self.resolved.vpc.clone(),

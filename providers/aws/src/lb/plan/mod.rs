@@ -275,16 +275,19 @@ impl Planner<'_> {
         }
     }
 
-    /// Groups that are taken off lose what we gave them, after nothing needs it any more.
+    /// Groups that are taken off, now or before, lose what we gave them, after nothing needs it any more.
     fn detached(&mut self) {
         let Some(seen) = &self.observed.balancer else { return };
         let set = self.steps.iter().find_map(|step| match &step.action {
             Action::SetSecurityGroups(groups, _) => Some(groups),
             _ => None,
         });
-        let Some(groups) = set else { return };
-        let gone: Vec<_> =
-            seen.balancer.security_groups.iter().filter(|group| !groups.contains(group)).cloned().collect();
+        let has = set.unwrap_or(&seen.balancer.security_groups);
+        let stays = |group: &SecurityGroupId| has.contains(group) || self.resolved.groups.contains(group);
+        let mut gone: Vec<_> = seen.balancer.security_groups.iter().filter(|group| !stays(group)).cloned().collect();
+        let before: Vec<_> =
+            self.observed.detached.iter().filter(|group| !stays(group) && !gone.contains(group)).cloned().collect();
+        gone.extend(before);
         if !gone.is_empty() {
             self.add(Action::ReleaseSecurityGroups(gone), "they are not on the load balancer any more");
         }

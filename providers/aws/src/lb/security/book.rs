@@ -41,7 +41,12 @@ pub(crate) struct Book {
     state: Mutex<State>,
     /// One per group that we ever changed.
     locks: Mutex<HashMap<SecurityGroupId, Arc<tokio::sync::Mutex<()>>>>,
+    /// What is wanted by those who wait for a group's lock in order to grant something.
+    waiting: Mutex<Waiting>,
 }
+
+/// Rules by the group that they are wanted on, each with the ticket of who waits.
+type Waiting = HashMap<SecurityGroupId, BTreeMap<u64, BTreeSet<Rule>>>;
 
 #[derive(Default)]
 struct State {
@@ -98,9 +103,53 @@ impl Drop for Changing<'_> {
     }
 }
 
+/// The place of somebody who waits to grant rules, which others may grant along with theirs.
+struct Ticket<'a> {
+    book: &'a Book,
+    id: &'a SecurityGroupId,
+    number: u64,
+    /// Whether the wait is over.
+    over: bool,
+}
+
+impl<'a> Ticket<'a> {
+    fn new(book: &'a Book, id: &'a SecurityGroupId, wanted: &BTreeSet<Rule>) -> Self {
+        let number = book.state.lock().tick();
+        book.waiting.lock().entry(id.clone()).or_default().insert(number, wanted.clone());
+        Self { book, id, number, over: false }
+    }
+
+    /// Takes the ticket back; `false` when somebody has it in hand, or had.
+    fn take(&self) -> bool {
+        let mut waiting = self.book.waiting.lock();
+        let Some(of_group) = waiting.get_mut(self.id) else { return false };
+        let taken = of_group.remove(&self.number).is_some();
+        if of_group.is_empty() {
+            waiting.remove(self.id);
+        }
+        taken
+    }
+
+    /// Ends the wait: the lock is held, so that nobody else is about to grant the rules.
+    fn end(mut self) {
+        self.take();
+        self.over = true;
+    }
+}
+
+impl Drop for Ticket<'_> {
+    /// Who waits no longer wants nothing granted; what is being granted already is in doubt.
+    fn drop(&mut self) {
+        if !self.over && !self.take() {
+            self.book.state.lock().doubt(self.id);
+        }
+    }
+}
+
 impl Book {
     pub(crate) fn new(scope: Scope) -> Self {
-        Self { scope, reading: tokio::sync::Mutex::default(), state: Mutex::default(), locks: Mutex::default() }
+        let (reading, state) = (tokio::sync::Mutex::default(), Mutex::default());
+        Self { scope, reading, state, locks: Mutex::default(), waiting: Mutex::default() }
     }
 
     /// Returns the groups of the VPC, read at most `max_age` ago. Changes of our own are in it whatever its age.
@@ -176,7 +225,7 @@ impl Book {
     }
 
     /// Changes the rules of a group: `change` says how, given the group as it is, and is asked again when AWS says that it
-    /// is otherwise.
+    /// is otherwise, and with the group read again when its answer rests on what is not there.
     pub(crate) async fn amend(
         &self,
         op: &Op,
@@ -186,8 +235,60 @@ impl Book {
     ) -> Result<(), CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
         let _changing = lock.lock().await;
+        self.amend_locked(op, id, why, change).await
+    }
+
+    /// Grants what a group lacks, and with it what all those want there who wait meanwhile: hundreds of load balancers that
+    /// come at once take a few requests and not one each.
+    pub(crate) async fn admit(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+        wanted: &BTreeSet<Rule>,
+    ) -> Result<(), CloudError> {
+        let ticket = Ticket::new(self, id, wanted);
+        let lock = self.locks.lock().entry(id.clone()).or_default().clone();
+        let _changing = lock.lock().await;
+        ticket.end();
+        let mut group = self.current(op, id).await?;
+        if plan::missing(&group.ingress, wanted).is_empty() {
+            return Ok(());
+        }
+        // Taken from the others: if this fails, each of them tries its own.
+        let others = self.waiting.lock().remove(id).unwrap_or_default();
+        let all = others.values().flatten().chain(wanted);
+        let todo = plan::missing(&group.ingress, all);
+        if !others.is_empty() {
+            let why = format!("{why}, and {} more with it", others.len());
+            match self.grant(op, &mut group, &todo, &why).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded | ErrorKind::InvalidInput) => {
+                    tracing::debug!(group = %id, error = error.chain(), "rules are granted one by one");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let change =
+            |group: &SecurityGroup| Change { grant: plan::missing(&group.ingress, wanted), ..Change::default() };
+        self.amend_locked(op, id, why, change).await
+    }
+
+    async fn amend_locked(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+        change: impl Fn(&SecurityGroup) -> Change,
+    ) -> Result<(), CloudError> {
         let mut group = self.current(op, id).await?;
         let mut todo = change(&group);
+        if todo.by_absence {
+            self.read(op, &[id.clone()]).await?;
+            group = self.current(op, id).await?;
+            todo = change(&group);
+        }
         if !self.grant(op, &mut group, &todo.grant, why).await? {
             // Some rule was there. AWS does not say which one, and what it tells about a group may lag behind.
             self.read(op, &[id.clone()]).await?;
@@ -250,12 +351,6 @@ impl Book {
         self.state.lock().remove(id);
         self.locks.lock().remove(id);
         Ok(true)
-    }
-
-    /// Drops everything.
-    pub(crate) fn forget(&self) {
-        let mut state = self.state.lock();
-        state.listed = None;
     }
 
     /// Grants rules; `false` when AWS has one of them already and therefore granted none.

@@ -15,7 +15,7 @@ use crate::{
         SecurityGroupId, Tags,
         ec2::{CreateSecurityGroup, Rule, SecurityGroup},
     },
-    cluster::{Cluster, SERVICE_TAG},
+    cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
     lb::{
         model::{OwnerName, Wanted},
         names,
@@ -28,8 +28,6 @@ pub const MANAGED_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalan
 pub const SHARED_DESCRIPTION: &str = "[k8s] Shared Backend SecurityGroup for LoadBalancer";
 
 const ANNOTATION: &str = "service.beta.kubernetes.io/aws-load-balancer-security-groups";
-/// Tag by which the AWS load balancer controller knows what it made.
-const CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
 
 /// What [`SecurityGroups::front`] would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -247,7 +245,7 @@ pub(super) fn adopt(
     description: &str,
 ) -> Result<(), CloudError> {
     let service = group.tags.get(SERVICE_TAG);
-    let nobodys = !Cluster::any(&group.tags) && !group.tags.contains_key(CONTROLLER_TAG);
+    let nobodys = !Cluster::any(&group.tags) && !group.tags.contains_key(OTHER_CONTROLLER_TAG);
     let by_tag = service.is_some_and(|service| **service == *owner.key());
     let by_description = service.is_none() && *group.description == *description;
     if cluster.has(&group.tags) || (nobodys && (by_tag || by_description)) {

@@ -28,7 +28,7 @@ use super::{model::Wanted, names};
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
-        ec2::{Rule, Subnet},
+        ec2::{Rule, SecurityGroup, Subnet},
     },
     instances::InstanceStore,
     scope::Scope,
@@ -81,13 +81,15 @@ impl SecurityGroups {
     pub async fn open(&self, op: &Op, e: &Exposure<'_>) -> Result<(), CloudError> {
         let Some(admission) = self.admission(op, e, self.trust()).await? else { return Ok(()) };
         self.remember(e, &admission);
+        // As they are from here on: who revokes something now knows that it is needed here, and grants it again.
+        let groups = self.book.groups(op, self.trust()).await?;
         for id in &admission.chosen {
-            if plan::missing(&admission.groups[id].ingress, &admission.rules).is_empty() {
+            let holds = |group: &Arc<SecurityGroup>| plan::missing(&group.ingress, &admission.rules).is_empty();
+            if groups.get(id).is_some_and(holds) {
                 continue;
             }
             let why = format!("targets of {} must admit it", e.lb_name);
-            let change = |group: &_| nodes::grants(group, &admission.rules);
-            self.book.amend(op, id, &why, change).await?;
+            self.book.admit(op, id, &why, &admission.rules).await?;
         }
         Ok(())
     }
@@ -125,7 +127,7 @@ impl SecurityGroups {
             let wanted = rules::managed(e.wanted);
             let revoke = managed::surplus(&group, &wanted);
             let grant = plan::missing(&group.ingress, &wanted);
-            changes.extend(planned(&group.id, &plan::Change { grant, revoke }));
+            changes.extend(planned(&group.id, &plan::Change { grant, revoke, ..Default::default() }));
         }
         let Some(admission) = self.admission(op, e, age).await? else { return Ok(changes) };
         self.remember(e, &admission);
@@ -133,14 +135,9 @@ impl SecurityGroups {
             let wanted = admission.wanted(id);
             let grant = plan::missing(&group.ingress, wanted);
             let revoke = self.withdrawn(e.lb_name, group, wanted).revoke;
-            changes.extend(planned(id, &plan::Change { grant, revoke }));
+            changes.extend(planned(id, &plan::Change { grant, revoke, ..Default::default() }));
         }
         Ok(changes)
-    }
-
-    /// Drops what is known of groups.
-    pub fn forget(&self) {
-        self.book.forget();
     }
 
     /// How old rules may be where nothing asks for more: foreign edits are found by the drift check.
@@ -149,7 +146,7 @@ impl SecurityGroups {
     }
 
     /// Returns the managed group among the load balancer's, if it shall have one.
-    fn managed_of(&self, op: &Op, e: &Exposure<'_>, groups: &Groups) -> Option<Arc<crate::api::ec2::SecurityGroup>> {
+    fn managed_of(&self, op: &Op, e: &Exposure<'_>, groups: &Groups) -> Option<Arc<SecurityGroup>> {
         let name = names::security_group(op.cluster_name(), &e.wanted.owner);
         let wants = e.wanted.security.groups == super::model::Groups::Managed;
         let of = e.lb_groups.iter().filter_map(|id| groups.get(id));

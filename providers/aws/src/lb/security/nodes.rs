@@ -125,8 +125,20 @@ impl SecurityGroups {
         let mut revoke = plan::surplus(&group.ingress, wanted, |rule| rules::is_of(rule, lb_name));
         let needed = self.needed(&group.id, lb_name);
         let needed: Vec<Rule> = needed.into_iter().chain(wanted.iter().cloned()).collect();
-        revoke.extend(plan::orphaned_mtu(&group.ingress, &revoke, &needed));
-        Change { revoke, ..Change::default() }
+        let mut others = plan::orphaned_mtu(&group.ingress, &revoke, &needed);
+        if group.ingress.iter().any(|rule| rules::health_of(rule).is_some()) {
+            let alive: BTreeSet<Box<str>> = self.needs.lock().keys().cloned().collect();
+            let alive = |name: &str| name == lb_name || alive.contains(name);
+            // A balancer whose needs are not known yet may need a health rule that another's name is on.
+            if group.ingress.iter().filter_map(rules::client_of).all(alive) {
+                others.extend(plan::orphaned_health(&group.ingress, &needed, alive));
+            } else {
+                revoke.retain(|rule| rules::health_of(rule).is_none());
+            }
+        }
+        let by_absence = !others.is_empty();
+        revoke.extend(others);
+        Change { revoke, by_absence, ..Change::default() }
     }
 
     /// Returns what load balancers other than one need of a group.

@@ -24,6 +24,8 @@ pub(crate) struct Change {
     pub(crate) grant: Vec<Rule>,
     /// Rules, as observed, that are too many.
     pub(crate) revoke: Vec<Rule>,
+    /// Whether some of them go because others are not there. Somebody else may have brought these since they were read.
+    pub(crate) by_absence: bool,
 }
 
 /// Tells whether AWS takes both for one rule: a group has only one with a protocol, ports and source, whatever its
@@ -78,6 +80,16 @@ pub(crate) fn after(observed: &[Rule], change: &Change) -> Vec<Rule> {
     rules.extend(change.grant.iter().cloned());
     rules.retain(|rule| !change.revoke.contains(rule));
     rules
+}
+
+/// Returns the health rules of load balancers that are gone, which stayed because others might have needed them: those of
+/// names under which no client rule is there, and nothing in `needed`. `alive` tells of names that are known to be there.
+pub(crate) fn orphaned_health(observed: &[Rule], needed: &[Rule], alive: impl Fn(&str) -> bool) -> Vec<Rule> {
+    let clients: BTreeSet<&str> = observed.iter().filter_map(rules::client_of).collect();
+    let gone = |rule: &&Rule| {
+        rules::health_of(rule).is_some_and(|name| !clients.contains(name) && !alive(name)) && !holds(needed, rule)
+    };
+    observed.iter().filter(gone).cloned().collect()
 }
 
 /// Tells whether a rule is there, under any description.

@@ -123,7 +123,7 @@ proptest! {
     fn a_change_leaves_exactly_what_is_wanted_and_what_is_foreign(observed in some(), wanted in some()) {
         let ours = |rule: &Rule| rules::is_of(rule, LB);
         let wanted: BTreeSet<Rule> = wanted.into_iter().filter(ours).collect();
-        let change = Change { grant: missing(&observed, &wanted), revoke: surplus(&observed, &wanted, ours) };
+        let change = Change { grant: missing(&observed, &wanted), revoke: surplus(&observed, &wanted, ours), ..Change::default() };
         let result = after(&observed, &change);
 
         for rule in &wanted {
@@ -139,7 +139,7 @@ proptest! {
         // AWS would refuse a rule that is there.
         prop_assert_eq!(without_twins(result.clone()).len(), result.len());
 
-        let again = Change { grant: missing(&result, &wanted), revoke: surplus(&result, &wanted, ours) };
+        let again = Change { grant: missing(&result, &wanted), revoke: surplus(&result, &wanted, ours), ..Change::default() };
         prop_assert_eq!(again, Change::default());
     }
 }

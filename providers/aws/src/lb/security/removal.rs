@@ -87,6 +87,23 @@ impl SecurityGroups {
         Ok(progress)
     }
 
+    /// Finds the group that was made for a Service and is not among its load balancer's, as an interrupted removal leaves
+    /// it.
+    ///
+    /// # Errors
+    /// AWS' own.
+    pub async fn left_over(
+        &self,
+        op: &Op,
+        owner: &OwnerName,
+        used: &[SecurityGroupId],
+    ) -> Result<Option<SecurityGroupId>, CloudError> {
+        let groups = self.book.groups(op, PREVIEW_AGE.min(self.trust())).await?;
+        let group = managed::find(&groups, &names::security_group(op.cluster_name(), owner));
+        let group = group.filter(|group| !used.contains(&group.id) && self.is_made_for(op, group, owner));
+        Ok(group.map(|group| group.id.clone()))
+    }
+
     /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
     /// the Service's by its tag, or by its name where upstream made it.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &OwnerName) -> bool {
@@ -141,9 +158,12 @@ pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rul
 pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
     let waited = op.pending_for();
     let why = format!("security group {id} is still in use");
-    if waited >= TOO_LONG {
-        op.event(EventKind::Warning, "SecurityGroupInUse", &format!("{why} after {} minutes", waited.as_secs() / 60));
-    }
     let (first, longest) = WAITS;
-    Progress::Pending { after: waited.clamp(first, longest), why: why.into() }
+    let after = waited.clamp(first, longest);
+    // Once: the next try comes after this time.
+    if waited >= TOO_LONG && waited < TOO_LONG + after {
+        let note = format!("{why} after {} minutes", TOO_LONG.as_secs() / 60);
+        op.event(EventKind::Warning, "SecurityGroupInUse", &note);
+    }
+    Progress::Pending { after, why: why.into() }
 }

@@ -36,6 +36,16 @@ pub(crate) fn is_client(rule: &Rule) -> bool {
     rule.description.starts_with(CLIENT)
 }
 
+/// Returns the name of the load balancer whose clients a rule lets in.
+pub(crate) fn client_of(rule: &Rule) -> Option<&str> {
+    rule.description.strip_prefix(CLIENT)
+}
+
+/// Returns the name of the load balancer whose health checks a rule lets in.
+pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
+    rule.description.strip_prefix(HEALTH)
+}
+
 /// Tells whether a rule is one of the path-MTU rules.
 pub(crate) fn is_mtu(rule: &Rule) -> bool {
     *rule.description == *MTU

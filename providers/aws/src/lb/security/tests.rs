@@ -101,7 +101,7 @@ impl Case {
         self.group(id).await.unwrap().ingress.iter().map(show).collect()
     }
 
-    pub(super) async fn group(&self, id: &SecurityGroupId) -> Option<crate::api::ec2::SecurityGroup> {
+    pub(super) async fn group(&self, id: &SecurityGroupId) -> Option<SecurityGroup> {
         let request = DescribeSecurityGroups::default();
         let all = self.world.aws.client().read(&op(), request).await.unwrap();
         all.items.into_iter().find(|group| group.id == *id)

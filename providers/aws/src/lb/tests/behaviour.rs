@@ -236,7 +236,7 @@ async fn a_foreign_balancer_of_the_same_name_is_an_error_and_stays_as_it_is() {
     }
 }
 
-async fn foreign(rig: &Rig, name: &str, tags: &[(&str, &str)]) {
+pub(super) async fn foreign(rig: &Rig, name: &str, tags: &[(&str, &str)]) {
     let subnet = crate::api::elb::SubnetMapping {
         subnet: rig.world.public[0].clone(),
         allocation: None,

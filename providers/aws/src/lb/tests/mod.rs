@@ -6,4 +6,6 @@ mod counts;
 mod crash;
 mod deletion;
 mod matrix;
+mod mending;
 mod rig;
+mod takeover;

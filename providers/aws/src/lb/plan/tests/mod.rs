@@ -448,6 +448,44 @@ fn a_health_check_that_cannot_be_changed_costs_another_group() {
 }
 
 #[test]
+fn a_group_that_cannot_be_changed_serves_until_another_one_takes_over() {
+    let mut wanted = web();
+    let mut from = there(&wanted);
+    for codes in ["200", "201", "202"] {
+        from.frozen = from.groups.iter().map(|seen| seen.group.arn.clone()).collect();
+        // The name of the group does not tell of this.
+        wanted.listeners[0].target_group.health_check.matcher = Some(codes.into());
+        let resolved = Resolved { exposure: from.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+        assert_eq!(
+            names(&plan(&wanted, &resolved, &from).unwrap()),
+            ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
+            "{codes}"
+        );
+        from = reach(&wanted, &resolved, &from);
+    }
+}
+
+#[test]
+fn groups_that_were_taken_off_are_given_up_until_that_is_done() {
+    let wanted = web();
+    let with = |groups: &[&str]| groups.iter().map(|id| (*id).into()).collect::<Vec<SecurityGroupId>>();
+    let made = Resolved { groups: with(&["sg-1"]), ..resolved(&wanted, &[]) };
+    let from = reach(&wanted, &made, &Observed::default());
+    let resolved = Resolved { groups: with(&["sg-2"]), exposure: from.exposure.unwrap(), ..made };
+    let mut picture = Picture::new(from);
+    let steps = plan(&wanted, &resolved, &picture.observed).unwrap();
+    let release = Action::ReleaseSecurityGroups(with(&["sg-1"]));
+    assert_eq!(steps.last().unwrap().action, release);
+    for step in &steps[..steps.len() - 1] {
+        picture.note(&step.action);
+    }
+    let again = plan(&wanted, &resolved, &picture.observed).unwrap();
+    assert_eq!(again.iter().map(|step| &step.action).collect::<Vec<_>>(), [&release]);
+    picture.note(&release);
+    assert_eq!(plan(&wanted, &resolved, &picture.observed).unwrap(), []);
+}
+
+#[test]
 fn the_order_of_what_was_read_does_not_matter() {
     let from = there(&web());
     let mut turned: Observed = from.clone();

@@ -72,13 +72,14 @@ async fn the_mtu_rule_stays_until_the_last_balancer_of_its_network_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_services_at_once_each_cost_one_grant() {
+async fn many_services_at_once_cost_two_grants() {
     let case = Case::new();
     case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
     let wanted: Vec<_> = (1..=25).map(nth).collect();
     let all = futures::future::join_all(wanted.iter().map(|wanted| case.ensure(wanted, None))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
-    assert_eq!(case.world.aws.calls(Action::AuthorizeSecurityGroupIngress), 25);
+    // The first one's alone, and those of all who waited meanwhile.
+    assert_eq!(case.world.aws.calls(Action::AuthorizeSecurityGroupIngress), 2);
     assert_eq!(case.world.aws.calls(Action::DescribeSecurityGroups), 1);
     assert_eq!(case.rules(&case.world.node_group).await.len(), 26);
 
@@ -86,6 +87,66 @@ async fn many_services_at_once_each_cost_one_grant() {
         wanted.iter().map(|wanted| case.part.release(&case.op, &wanted.owner, &wanted.name, &[])),
     );
     assert!(all.await.iter().all(|progress| *progress.as_ref().unwrap() == Progress::Done));
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_services_at_once_each_has_its_own_result() {
+    let case = Case::new();
+    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
+    case.world.aws.quotas(|quotas| quotas.rules_per_security_group = 11);
+    let wanted: Vec<_> = (1..=25).map(nth).collect();
+    let all = futures::future::join_all(wanted.iter().map(|wanted| case.ensure(wanted, None))).await;
+    assert_eq!(case.rules(&case.world.node_group).await.len(), 11);
+    for (wanted, result) in wanted.iter().zip(&all) {
+        let e = case.exposure(wanted, &[]);
+        let rules = case.rules(&case.world.node_group).await;
+        let is_there = rules.iter().any(|rule| rule.ends_with(&format!("client={}", e.lb_name)));
+        assert_eq!(result.is_ok(), is_there, "{}", e.lb_name);
+        assert!(result.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::QuotaExceeded), "{result:?}");
+    }
+
+    // One who does not wait any more gets nothing, and the others theirs.
+    case.world.aws.quotas(|quotas| quotas.rules_per_security_group = 60);
+    let impatient = tokio::time::timeout(Duration::from_millis(50), case.ensure(&wanted[24], None));
+    let one = case.ensure(&wanted[23], None);
+    let (one, impatient) = tokio::join!(one, impatient);
+    assert!(one.is_ok() && impatient.is_err(), "{one:?} {impatient:?}");
+    let rules = case.rules(&case.world.node_group).await;
+    assert!(rules.iter().any(|rule| rule.ends_with("client=a24")), "{rules:?}");
+    assert!(!rules.iter().any(|rule| rule.ends_with("client=a25")), "{rules:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mtu_rule_stays_when_somebody_else_came_since_the_rules_were_read() {
+    let case = Case::new();
+    case.ensure(&nth(1), None).await.unwrap();
+    // Another cluster's manager, on the same group.
+    case.authorize(&case.world.node_group, &[rule(30900, "0.0.0.0/0", "kubernetes.io/rule/nlb/client=other")]).await;
+    case.part.release(&case.op, &nth(1).owner, "a1", &[]).await.unwrap();
+    let rules = case.rules(&case.world.node_group).await;
+    assert_eq!(rules, [MTU, "tcp 30900-30900 0.0.0.0/0 client=other"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_health_rule_stays_after_a_restart_while_another_balancer_may_need_it() {
+    let mut case = Case::new();
+    let shared = |n: u16| Wanted { listeners: vec![checked_at(listener(30000 + n), 10256)], ..nth(n) };
+    for n in [1, 2] {
+        case.ensure(&shared(n), None).await.unwrap();
+    }
+    case.restart(Settings::default());
+    // Nothing is known of the other one but its clients' rule.
+    case.part.release(&case.op, &shared(1).owner, "a1", &[]).await.unwrap();
+    let rules = case.rules(&case.world.node_group).await;
+    let health = ["10.0.0.0/20", "10.0.16.0/20"].map(|net| format!("tcp 10256-10256 {net} health=a1"));
+    assert!(health.iter().all(|rule| rules.contains(rule)), "{rules:?}");
+    assert!(!rules.contains(&CLIENT.to_owned()), "{rules:?}");
+    // It is needed: known by now, and therefore kept.
+    case.ensure(&shared(2), None).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, rules);
+    // Nobody is left under whose name it would go.
+    case.part.release(&case.op, &shared(2).owner, "a2", &[]).await.unwrap();
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
 }
 

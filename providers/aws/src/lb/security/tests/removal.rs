@@ -1,6 +1,6 @@
 //! What goes with a load balancer.
 
-use ccm_core::provider::ErrorKind;
+use ccm_core::provider::{ErrorKind, EventKind, ObjectEvents};
 
 use super::*;
 use crate::api::{Action, ec2::RuleSource};
@@ -34,6 +34,25 @@ async fn a_deleted_balancer_takes_its_group_and_rules_along() {
     let after = case.world.aws.everything();
     assert_eq!(after, before, "{}", before.diff(&after));
     assert_eq!(release(&case, &wanted).await.unwrap(), Progress::Done, "again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_group_stays_in_use_is_told_once() {
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+    impl ObjectEvents for Notes {
+        fn record(&self, _: EventKind, reason: &'static str, note: &str) {
+            self.0.lock().push(format!("{reason}: {note}"));
+        }
+    }
+    let (notes, id) = (Arc::new(Notes::default()), SecurityGroupId::from("sg-1"));
+    let mut waited = Duration::ZERO;
+    while waited < Duration::from_secs(4 * 3600) {
+        let op = op().with_pending_for(waited).with_events(notes.clone());
+        let Progress::Pending { after, .. } = in_use(&op, &id) else { panic!("done") };
+        waited += after;
+    }
+    assert_eq!(*notes.0.lock(), ["SecurityGroupInUse: security group sg-1 is still in use after 30 minutes"]);
 }
 
 #[tokio::test(start_paused = true)]
