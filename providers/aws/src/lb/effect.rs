@@ -101,6 +101,7 @@ impl Picture {
     }
 
     /// Notes a change that was made and answered nothing.
+    // length: one arm for each action
     pub fn note(&mut self, action: &Action) {
         match action {
             Action::SetIpAddressType(family) => self.balancer_mut(|seen| seen.balancer.ip_address_type = Some(*family)),
