@@ -3,7 +3,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{CloudError, ErrorKind};
+use super::{CloudError, ErrorKind, sleep::Sleep};
 use crate::{
     runtime::gate::{WriteGate, Writing},
     telemetry::metrics::MutationMetrics,
@@ -24,6 +24,8 @@ pub struct Op {
     mutations: Option<MutationMetrics>,
     /// Changes that this call has requested and that have no answer yet.
     open: watch::Sender<usize>,
+    /// How long this call has slept.
+    slept: Arc<Sleep>,
 }
 
 impl Op {
@@ -39,6 +41,7 @@ impl Op {
             reason: "",
             mutations: None,
             open: watch::Sender::new(0),
+            slept: Arc::default(),
         }
     }
 
@@ -67,7 +70,43 @@ impl Op {
     /// hold it up when the operation is cancelled.
     #[must_use]
     pub(crate) fn for_call(self, deadline: Instant) -> Self {
-        Self { open: watch::Sender::new(0), ..self.with_deadline(deadline) }
+        Self { open: watch::Sender::new(0), ..self.with_deadline(deadline).rested() }
+    }
+
+    /// Lets the operation [sleep](Self::sleep) anew. The framework does so for each call; a loop of a provider's own does it
+    /// for each of its turns.
+    #[must_use]
+    pub fn rested(self) -> Self {
+        Self { slept: Arc::default(), ..self }
+    }
+
+    /// Sleeps, if this call may: a provider sleeps two seconds in one call at most, whatever for and in how many places.
+    /// What sleeps at the same time counts once. Returns `false`, at once, when it would be longer; then it is time to
+    /// answer [`Progress::Pending`](super::Progress::Pending) or [`ErrorKind::Throttled`].
+    ///
+    /// # Cancellation
+    /// The rest of the time counts as slept all the same.
+    pub async fn sleep(&self, time: Duration) -> bool {
+        let begins = self.slept.begin(time);
+        if begins && !time.is_zero() {
+            // It may take a little longer.
+            self.queue(tokio::time::sleep(time)).await;
+        }
+        begins
+    }
+
+    /// Returns how long this call may still [sleep](Self::sleep) from now on.
+    pub fn may_sleep(&self) -> Duration {
+        self.slept.left()
+    }
+
+    /// Waits for what another call has in its hands, such as a lock or a shared answer. That call may sleep with it, so the
+    /// time counts as slept; the wait itself ends when the other does.
+    pub async fn queue<T>(&self, wait: impl Future<Output = T>) -> T {
+        let since = Instant::now();
+        let got = wait.await;
+        self.slept.waited(since);
+        got
     }
 
     /// Tells the provider how long the object has been waited for.

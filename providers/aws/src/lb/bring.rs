@@ -24,7 +24,6 @@ use super::{
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
-    client,
     cluster::SERVICE_TAG,
     instances::InstanceStore,
     provider_id,
@@ -99,13 +98,15 @@ impl Core {
         let observed = match self.look(op, order, depth, known).await {
             Ok(observed) => observed,
             Err(error) => {
-                if client::turn_after(&error).is_none() {
+                // What has to wait for its turn says nothing about what there is.
+                if error.kind() != ErrorKind::Throttled {
                     known.doubt();
                 }
                 return Err(error);
             }
         };
         known.applied = None;
+        known.answers.clear();
         let existing = observed.balancer.as_ref().map(|seen| seen.balancer.security_groups.clone());
         known.observed = Some(observed.clone());
         // Whatever is changed from here on, a shared look that was made before now does not show it.
@@ -135,7 +136,13 @@ impl Core {
             return Ok(observed);
         }
         let before = known.observed.take();
-        let mut observed = self.read(op, order, known, true).await?;
+        let mut observed = match self.read(op, order, known, true).await {
+            Ok(observed) => observed,
+            Err(error) => {
+                known.observed = before;
+                return Err(error);
+            }
+        };
         self.carry_over(op, order.wanted, before, &mut observed).await?;
         Ok(observed)
     }
@@ -162,7 +169,8 @@ impl Core {
 
     async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
         let names = names(order);
-        let observed = self.observer.read(op, &question(order, &names, known), all).await?;
+        let observer = self.observer.recalling(&known.answers);
+        let observed = known.answers.end(observer.read(op, &question(order, &names, known), all).await)?;
         known.read_at = Some(Instant::now());
         Ok(observed)
     }
@@ -232,7 +240,7 @@ impl Core {
                 Err(Halt::Failed(error)) => {
                     // What was refused before it was sent has changed nothing.
                     match error.kind() {
-                        ErrorKind::NotLeader => known.observed = Some(picture.observed),
+                        ErrorKind::NotLeader | ErrorKind::Throttled => known.observed = Some(picture.observed),
                         _ => known.doubt(),
                     }
                     return Err(error);
@@ -268,8 +276,12 @@ impl Core {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
         known.revive();
+        let before = known.changed;
         let result = self.bring_backends(op, order, &mut known).await;
-        known.changed = Some(Instant::now());
+        // Whoever got no further than to look has changed nothing.
+        if known.changed != before {
+            known.changed = Some(Instant::now());
+        }
         self.memory.put(uid, known);
         outcome(None, result)
     }
@@ -285,9 +297,11 @@ impl Core {
         if unread(&observed)
             && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
         {
-            known.observed = Some(observed).filter(|_| client::turn_after(&error).is_some());
+            known.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
             return Err(error);
         }
+        known.answers.clear();
+        known.changed = Some(Instant::now());
         if observed.balancer.is_none() {
             let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
             return Err(error);
@@ -328,7 +342,10 @@ impl Core {
                 Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
             }
             Err(Halt::Failed(error)) => {
-                known.doubt();
+                match error.kind() {
+                    ErrorKind::Throttled => known.observed = Some(picture.observed),
+                    _ => known.doubt(),
+                }
                 Err(error)
             }
         }
@@ -353,7 +370,9 @@ impl Core {
         let mut observed = match &before {
             None => {
                 let names = names(order);
-                let observed = self.observer.first_look(op, &question(order, &names, known)).await?;
+                let observer = self.observer.recalling(&known.answers);
+                let look = observer.first_look(op, &question(order, &names, known)).await;
+                let observed = known.answers.end(look)?;
                 known.read_at = Some(Instant::now());
                 observed
             }
