@@ -95,6 +95,9 @@ impl Core {
         if depth == Depth::Trust && applied.is_some_and(|(w, targets)| **w == *wanted && *targets == backing.targets) {
             return Ok(Progress::Done);
         }
+        if let Some((after, why)) = self.still_waits(op, wanted, &backing, known) {
+            return Ok(Progress::Pending { after, why });
+        }
         let observed = match self.look(op, order, depth, known).await {
             Ok(observed) => observed,
             Err(error) => {
@@ -115,16 +118,27 @@ impl Core {
         let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
         let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
         known.changed = Some(Instant::now());
-        if matches!(result, Ok(Progress::Done)) {
-            note_applied(known, wanted, backing);
-        }
         result
+    }
+
+    /// Tells whether the only thing to be done is still to wait for stopped instances, as it was when everything was last
+    /// brought in line. They may stay stopped for months: meanwhile nothing is read but what they do, once for all Services,
+    /// and everything when the comparison is due.
+    fn still_waits(&self, op: &Op, wanted: &Wanted, backing: &Backing, known: &Known) -> Option<(Duration, Box<str>)> {
+        let recent = known.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
+        let applied = known.applied.as_ref().is_some_and(|(applied, _)| **applied == *wanted);
+        if op.pending_for().is_zero() || !recent || !applied || !backing.node_groups.is_subset(&known.node_groups) {
+            return None;
+        }
+        let mut steps = plan::membership(wanted, &backing.targets, known.observed.as_ref()?);
+        spare(op, &mut steps, &backing.stopped).filter(|_| steps.is_empty())
     }
 
     /// Finds out what there is, as far as it is not known.
     async fn look(&self, op: &Op, order: &Order<'_>, depth: Depth, known: &mut Known) -> Result<Observed, CloudError> {
         let recent = known.read_at.is_some_and(|at| at > ago(TAKEN_UP));
-        let taken_up = known.applied.is_none() && recent && op.pending_for() > Duration::ZERO;
+        let unfinished = known.applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
+        let taken_up = unfinished && recent && op.pending_for() > Duration::ZERO;
         if let Some(mut observed) = known.observed.take().filter(|_| depth == Depth::Trust || taken_up) {
             if !observed.is_full()
                 && let Err(error) = self.observer.complete(op, &order.wanted.owner, &mut observed).await
@@ -223,6 +237,7 @@ impl Core {
             let waits = spare(op, &mut steps, &backing.stopped);
             picture = Picture::new(picture.observed);
             let mut applier = self.applier(op, wanted, &instances, &mut picture);
+            let stopped = waits.is_some();
             applier.left.extend(waits);
             let ended = applier.apply(&steps).await;
             let (left, no_room) = (applier.left, applier.no_room);
@@ -230,6 +245,9 @@ impl Core {
                 Ok(()) => {
                     picture.observed.exposure = Some(resolved.exposure);
                     known.observed = Some(picture.observed);
+                    if no_room.is_none() && left.len() == usize::from(stopped) {
+                        note_applied(known, wanted, backing, stopped);
+                    }
                     return no_room.map_or_else(|| Ok(pending(left)), Err);
                 }
                 Err(Halt::Replan) => {}
@@ -397,7 +415,7 @@ impl Core {
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);
             known.observed = Some(observed);
-            note_applied(known, wanted, backing);
+            note_applied(known, wanted, &backing, false);
         } else {
             (known.observed, known.applied) = (Some(observed), None);
         }
@@ -481,14 +499,15 @@ fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Opti
     (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
 }
 
-/// Notes that everything is as wanted.
-fn note_applied(known: &mut Known, wanted: &Wanted, backing: Backing) {
+/// Notes that everything is as wanted; but for the targets, if some wait.
+fn note_applied(known: &mut Known, wanted: &Wanted, backing: &Backing, some_wait: bool) {
     if let Some(observed) = &mut known.observed {
         observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
         observed.frozen.clear();
     }
-    known.applied = Some((Arc::new(wanted.clone()), backing.targets));
-    (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
+    let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
+    known.applied = Some((Arc::new(wanted.clone()), targets));
+    (known.instances, known.node_groups) = (backing.instances.clone(), backing.node_groups.clone());
 }
 
 /// Returns the names under which a balancer may be found.
