@@ -1,0 +1,1 @@
+//! Networks (Neutron v2.0).

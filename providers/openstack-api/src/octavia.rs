@@ -1,0 +1,1 @@
+//! Load balancers (Octavia v2).

@@ -1,0 +1,1 @@
+//! `cloud.conf` and `clouds.yaml`.

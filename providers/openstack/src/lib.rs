@@ -1,0 +1,9 @@
+//! The OpenStack provider: Nova instances, Neutron routes, and Octavia load balancers.
+
+#![deny(missing_docs)]
+
+pub mod client;
+pub mod config;
+pub mod instances;
+pub mod lb;
+pub mod routes;

@@ -1,0 +1,1 @@
+//! Routes of a Neutron router.
