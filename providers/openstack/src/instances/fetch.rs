@@ -53,12 +53,12 @@ pub(super) enum Row {
 
 impl Fetch<'_> {
     /// Lists every server of the project.
-    pub async fn list(&self) -> Result<Listing, OsError> {
+    pub(super) async fn list(&self) -> Result<Listing, OsError> {
         self.servers(&[]).await
     }
 
     /// Lists the servers with exactly this name.
-    pub async fn named(&self, name: &str) -> Result<Listing, OsError> {
+    pub(super) async fn named(&self, name: &str) -> Result<Listing, OsError> {
         let pattern = format!("^{}$", regex::escape(name));
         let mut found = self.servers(&[("name", pattern.as_str())]).await?;
         // Nova matches by the rules of its database, which may not know case.
@@ -81,8 +81,9 @@ impl Fetch<'_> {
     }
 
     /// Asks for one server by its ID.
-    pub async fn by_id(&self, id: &str) -> Result<Row, OsError> {
-        let request = Request::new(Call::ServerGet, &["servers", id]);
+    pub(super) async fn by_id(&self, id: &str) -> Result<Row, OsError> {
+        let path = ["servers", id];
+        let request = Request::new(Call::ServerGet, &path);
         match self.client.get::<Server>(self.op, &request).await {
             Ok(server) => Ok(Machine::of(server, self.strings).map_or(Row::Hidden, Row::Known)),
             Err(error) if error.is_not_found() => Ok(Row::Absent),
@@ -91,7 +92,7 @@ impl Fetch<'_> {
     }
 
     /// Lists the ports of servers; those of others may be among them.
-    pub async fn nics(&self, servers: &[Arc<str>]) -> Result<BTreeMap<String, Vec<Nic>>, OsError> {
+    pub(super) async fn nics(&self, servers: &[Arc<str>]) -> Result<BTreeMap<String, Vec<Nic>>, OsError> {
         let mut query = Vec::from(PORT_FIELDS);
         if servers.len() <= MOST_DEVICES {
             query.extend(servers.iter().map(|id| ("device_id", &**id)));
@@ -102,11 +103,13 @@ impl Fetch<'_> {
     }
 
     /// Finds the fixed addresses of trunks' sub-ports, by port.
-    pub async fn sub_ports(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OsError> {
+    pub(super) async fn sub_ports(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OsError> {
         let mut ports: Vec<Port> = Vec::new();
         let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
         for some in ids.chunks(MOST_DEVICES) {
-            ports.extend(self.client.get_all::<Port>(self.op, &Request::new(Call::PortList, &["ports"]).query(some)).await?);
+            ports.extend(
+                self.client.get_all::<Port>(self.op, &Request::new(Call::PortList, &["ports"]).query(some)).await?,
+            );
         }
         let networks: BTreeSet<&str> = ports.iter().map(|port| port.network_id.as_str()).collect();
         let networks: Vec<_> = networks.into_iter().map(|id| ("id", id)).collect();
@@ -130,7 +133,7 @@ impl Fetch<'_> {
     }
 
     /// Asks for the name of a flavor; `None` when it is gone or hidden.
-    pub async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OsError> {
+    pub(super) async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OsError> {
         match self.client.get::<Flavor>(self.op, &Request::new(Call::FlavorGet, &["flavors", id])).await {
             Ok(flavor) => Ok(Some(self.strings.intern(&flavor.name))),
             Err(error) if error.is_not_found() => Ok(None),

@@ -24,7 +24,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{BatchLimits, CloudError, InstanceMetadata, Instances, Need, NodeQuery, Op, Power, Presence},
+    provider::{BatchLimits, CloudError, InstanceMetadata, Instances, Need, NodeQuery, Op, Presence},
 };
 
 pub use self::store::{Interfaces, Known, ServerStore, Target};
@@ -77,14 +77,21 @@ impl NovaInstances {
         }
     }
 
-    async fn metadata(&self, op: &Op, need: Need, machine: &Machine, nics: &Interfaces) -> Result<InstanceMetadata, CloudError> {
+    async fn metadata(
+        &self,
+        op: &Op,
+        need: Need,
+        machine: &Machine,
+        nics: &Interfaces,
+    ) -> Result<InstanceMetadata, CloudError> {
         let addresses = addresses::of(machine, &nics.nics, &nics.sub_ports, &self.settings.addresses);
         let region = &self.settings.region;
         let id = ProviderId {
             region: (self.settings.regional_ids && !region.is_empty()).then(|| region.clone()),
             server: (*machine.id).into(),
         };
-        let meta = InstanceMetadata { provider_id: Some(id.to_string().into()), addresses, ..InstanceMetadata::default() };
+        let meta =
+            InstanceMetadata { provider_id: Some(id.to_string().into()), addresses, ..InstanceMetadata::default() };
         if need != Need::Initialize {
             return Ok(meta);
         }

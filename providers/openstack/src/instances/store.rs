@@ -83,7 +83,12 @@ impl<T> Seen<T> {
 impl ServerStore {
     /// Makes an empty store.
     pub fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self { client, strings: Interner::default(), state: Mutex::default(), turn: tokio::sync::Mutex::default() })
+        Arc::new(Self {
+            client,
+            strings: Interner::default(),
+            state: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Finds servers, none of the answers older than the question's age; zero asks Nova. One answer per question.
@@ -148,8 +153,13 @@ impl ServerStore {
         let at = Instant::now();
         let fetch = self.fetch(op);
         let mut nics = fetch.nics(&open).await?;
-        let wanted: BTreeSet<&str> =
-            open.iter().filter_map(|id| nics.get(&**id)).flatten().flat_map(|nic| &nic.sub_ports).map(|id| &**id).collect();
+        let wanted: BTreeSet<&str> = open
+            .iter()
+            .filter_map(|id| nics.get(&**id))
+            .flatten()
+            .flat_map(|nic| &nic.sub_ports)
+            .map(|id| &**id)
+            .collect();
         let sub_ports = if wanted.is_empty() { BTreeMap::new() } else { fetch.sub_ports(&wanted).await? };
         let mut state = self.state.lock();
         state.nics.retain(|_, seen| at.saturating_duration_since(seen.at) < FORGET);
@@ -236,9 +246,8 @@ impl ServerStore {
         let mut state = self.state.lock();
         state.listed = Some(machines.len() + listing.hidden.len());
         state.servers.retain(|_, seen| at.saturating_duration_since(seen.at) < FORGET);
-        let by_id = machines.iter().map(|(id, machine)| {
-            (Target::Id(id.clone()), Seen { answer: Some(machine.clone()), at })
-        });
+        let by_id =
+            machines.iter().map(|(id, machine)| (Target::Id(id.clone()), Seen { answer: Some(machine.clone()), at }));
         state.servers.extend(by_id);
         machines
     }
