@@ -103,7 +103,10 @@ impl Fetch<'_> {
     }
 
     /// Finds the fixed addresses of trunks' sub-ports, by port.
-    pub(super) async fn sub_ports(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OsError> {
+    pub(super) async fn sub_ports(
+        &self,
+        ids: &BTreeSet<&str>,
+    ) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OsError> {
         let mut ports: Vec<Port> = Vec::new();
         let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
         for some in ids.chunks(MOST_DEVICES) {
