@@ -80,35 +80,6 @@ impl Op {
         Self { slept: Arc::default(), ..self }
     }
 
-    /// Sleeps, if this call may: a provider sleeps two seconds in one call at most, whatever for and in how many places.
-    /// What sleeps at the same time counts once. Returns `false`, at once, when it would be longer; then it is time to
-    /// answer [`Progress::Pending`](super::Progress::Pending) or [`ErrorKind::Throttled`].
-    ///
-    /// # Cancellation
-    /// The rest of the time counts as slept all the same.
-    pub async fn sleep(&self, time: Duration) -> bool {
-        let begins = self.slept.begin(time);
-        if begins && !time.is_zero() {
-            // It may take a little longer.
-            self.queue(tokio::time::sleep(time)).await;
-        }
-        begins
-    }
-
-    /// Returns how long this call may still [sleep](Self::sleep) from now on.
-    pub fn may_sleep(&self) -> Duration {
-        self.slept.left()
-    }
-
-    /// Waits for what another call has in its hands, such as a lock or a shared answer. That call may sleep with it, so the
-    /// time counts as slept; the wait itself ends when the other does.
-    pub async fn queue<T>(&self, wait: impl Future<Output = T>) -> T {
-        let since = Instant::now();
-        let got = wait.await;
-        self.slept.waited(since);
-        got
-    }
-
     /// Tells the provider how long the object has been waited for.
     #[must_use]
     pub fn with_pending_for(mut self, pending_for: Duration) -> Self {
@@ -224,6 +195,40 @@ impl Op {
         }
     }
 
+    /// Returns how long this call may sleep from now on: two seconds in all, less what [`sleep`](Self::sleep) took. What
+    /// sleeps at the same time counts once.
+    pub fn patience(&self) -> Duration {
+        self.slept.left()
+    }
+
+    /// Sleeps, for a client's budget or before it sends a request again. Returns `false` at once when that is longer than
+    /// this call may still sleep; then the time that is missing belongs into the answer.
+    ///
+    /// # Cancellation
+    /// The time counts as slept.
+    pub async fn sleep(&self, wait: Duration) -> bool {
+        let taken = self.slept.begin(wait);
+        if taken && !wait.is_zero() {
+            // It may take a little longer.
+            self.queue(tokio::time::sleep(wait)).await;
+        }
+        taken
+    }
+
+    /// Waits for what another call has in its hands, such as a lock or a shared answer. That call may sleep with it, so the
+    /// time counts as slept; the wait itself ends when the other does.
+    pub async fn queue<T>(&self, wait: impl Future<Output = T>) -> T {
+        let since = Instant::now();
+        let got = wait.await;
+        self.slept.waited(since);
+        got
+    }
+
+    /// Counts time that this call waited in another way, as if it had slept.
+    pub fn spend(&self, waited: Duration) {
+        self.slept.spend(waited);
+    }
+
     /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).
     pub fn event(&self, kind: EventKind, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);
@@ -314,6 +319,19 @@ mod tests {
         assert_eq!(op.may_write().unwrap_err().kind(), ErrorKind::Canceled);
         let result: Result<(), _> = op.run(std::future::pending()).await;
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_sleeps_no_longer_than_its_patience() {
+        let first = op(&CancellationToken::new());
+        let (begin, seconds) = (Instant::now(), Duration::from_secs);
+        assert!(first.sleep(seconds(1)).await);
+        assert!(!first.clone().sleep(seconds(2)).await, "a clone is the same call");
+        assert_eq!((first.patience(), begin.elapsed()), (seconds(1), seconds(1)));
+        first.spend(Duration::from_millis(400));
+        assert!(first.sleep(Duration::from_millis(600)).await);
+        assert!(!first.sleep(Duration::from_millis(1)).await);
+        assert!(first.for_call(begin + seconds(60)).sleep(seconds(2)).await, "another call");
     }
 
     #[tokio::test]

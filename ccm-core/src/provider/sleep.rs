@@ -33,6 +33,12 @@ impl Sleep {
         begun + MOST.saturating_sub(slept.spent)
     }
 
+    /// Counts time as slept.
+    pub(super) fn spend(&self, time: Duration) {
+        let mut slept = self.0.lock();
+        slept.spent = slept.spent.saturating_add(time);
+    }
+
     /// Counts a wait since then, however long it was.
     pub(super) fn waited(&self, since: Instant) {
         self.0.lock().add(since, Instant::now(), Duration::MAX);
@@ -76,7 +82,7 @@ mod tests {
         assert!(op.clone().sleep(ms(500)).await, "clones are the same call");
         assert!(!op.sleep(ms(1)).await);
         assert!(op.sleep(Duration::ZERO).await, "that is no sleep");
-        assert_eq!((begin.elapsed(), op.may_sleep()), (ms(2000), Duration::ZERO));
+        assert_eq!((begin.elapsed(), op.patience()), (ms(2000), Duration::ZERO));
         assert!(op.clone().for_call(begin + ms(60_000)).sleep(ms(2000)).await);
         assert!(op.rested().sleep(ms(2000)).await);
     }
@@ -86,14 +92,14 @@ mod tests {
         let (op, begin) = (op(), Instant::now());
         let all = (1..=10).map(|i| op.sleep(ms(200 * i)));
         assert!(futures::future::join_all(all).await.into_iter().all(|slept| slept));
-        assert_eq!((begin.elapsed(), op.may_sleep()), (ms(2000), Duration::ZERO));
+        assert_eq!((begin.elapsed(), op.patience()), (ms(2000), Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn to_wait_for_another_call_counts_and_is_not_cut_off() {
         let op = op();
         op.queue(tokio::time::sleep(ms(1200))).await;
-        assert_eq!(op.may_sleep(), ms(800));
+        assert_eq!(op.patience(), ms(800));
         assert!(op.sleep(ms(800)).await);
         op.queue(tokio::time::sleep(ms(5000))).await;
         assert!(!op.sleep(ms(1)).await);

@@ -59,7 +59,7 @@ impl Budgets {
     /// # Cancellation
     /// A turn that was waited for is lost.
     pub(super) async fn turn(&self, op: &Op, action: Action) -> Result<(), Duration> {
-        let wait = self.bucket(action).lock().take(Instant::now(), op.may_sleep())?;
+        let wait = self.bucket(action).lock().take(Instant::now(), op.patience())?;
         if op.sleep(wait).await { Ok(()) } else { Err(wait) }
     }
 

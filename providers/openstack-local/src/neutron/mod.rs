@@ -1,0 +1,8 @@
+//! Networks (Neutron).
+
+use crate::state::tables;
+
+tables! {
+    /// Rows of the network service.
+    Tables {}
+}

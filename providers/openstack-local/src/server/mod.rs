@@ -1,0 +1,1 @@
+//! The HTTP side: routes, tokens, pages, bodies of errors, journal and faults.

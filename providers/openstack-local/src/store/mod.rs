@@ -1,0 +1,1 @@
+//! Runs changes of the state, and writes each one down before it is acknowledged.
