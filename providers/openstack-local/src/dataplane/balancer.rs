@@ -172,9 +172,10 @@ impl Listener {
     fn update(&self, config: &ListenerConfig, env: &Env) -> Result<(), ListenError> {
         let serving = self.state.as_ref().map_err(Clone::clone)?;
         let old = serving.front.settings();
-        let new = settings(self.place, config, old.pool.as_ref(), &serving.front.kill)
-            .inspect_err(|_| serving.leave(env))?;
-        let stays = |member: &Arc<Member>| new.pool.iter().flat_map(|pool| pool.members()).any(|new| Arc::ptr_eq(new, member));
+        let new =
+            settings(self.place, config, old.pool.as_ref(), &serving.front.kill).inspect_err(|_| serving.leave(env))?;
+        let stays =
+            |member: &Arc<Member>| new.pool.iter().flat_map(|pool| pool.members()).any(|new| Arc::ptr_eq(new, member));
         let removed: Vec<_> = members(&old).filter(|member| !stays(member)).cloned().collect();
         let pool = new.pool.clone();
         serving.front.set(new);

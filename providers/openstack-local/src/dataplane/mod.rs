@@ -36,13 +36,13 @@ use tokio_util::{
 use self::balancer::{Balancer, Env};
 pub use self::{
     config::{
-        Algorithm, BalancerConfig, BalancerId, ExpectedCodes, ExpectedCodesError, HttpCheck, InsertHeaders, ListenerConfig,
-        ListenerId, ListenerProtocol, MemberConfig, MemberId, MonitorConfig, MonitorKind, Persistence, PoolConfig, PoolId,
-        PoolProtocol, Timeouts, TlsConfig,
+        Algorithm, BalancerConfig, BalancerId, ExpectedCodes, ExpectedCodesError, HttpCheck, InsertHeaders,
+        ListenerConfig, ListenerId, ListenerProtocol, MemberConfig, MemberId, MonitorConfig, MonitorKind, Persistence,
+        PoolConfig, PoolId, PoolProtocol, Timeouts, TlsConfig,
     },
     report::{
-        BalancerReport, Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, MemberReport, MemberState,
-        PoolReport,
+        BalancerReport, Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, MemberReport,
+        MemberState, PoolReport,
     },
 };
 

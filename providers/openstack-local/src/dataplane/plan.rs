@@ -80,7 +80,10 @@ fn fewest<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation
     let start = rotation.start;
     rotation.start = start.wrapping_add(1);
     let load = |a: usize, b: usize| (members[a].active() + 1) * u64::from(members[b].weight());
-    (0..count).map(|offset| start.wrapping_add(offset) % count).filter(usable).min_by(|a, b| load(*a, *b).cmp(&load(*b, *a)))
+    (0..count)
+        .map(|offset| start.wrapping_add(offset) % count)
+        .filter(usable)
+        .min_by(|a, b| load(*a, *b).cmp(&load(*b, *a)))
 }
 
 /// Smooth weighted round robin: each is owed its weight, the most owed is taken and owes the sum.
@@ -111,9 +114,9 @@ fn address(ip: IpAddr) -> [u8; 16] {
 
 /// FNV-1a, mixed: the same in every version and on every machine, so that clients keep their members over restarts.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
-    let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let fnv = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
     mix(fnv)
 }
 

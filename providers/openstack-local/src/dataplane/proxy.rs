@@ -16,7 +16,9 @@ pub(super) fn header(protocol: PoolProtocol, ends: Option<Ends>) -> io::Result<O
     match protocol {
         PoolProtocol::Proxy => Ok(Some(text(ends).into_bytes())),
         PoolProtocol::ProxyV2 => binary(ends).map(Some),
-        PoolProtocol::Tcp | PoolProtocol::Udp | PoolProtocol::Http | PoolProtocol::Https | PoolProtocol::Sctp => Ok(None),
+        PoolProtocol::Tcp | PoolProtocol::Udp | PoolProtocol::Http | PoolProtocol::Https | PoolProtocol::Sctp => {
+            Ok(None)
+        }
     }
 }
 

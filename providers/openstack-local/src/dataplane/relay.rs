@@ -164,9 +164,14 @@ struct Way<R, W> {
 
 enum State {
     /// Nothing is held; `flush`: what was written is not known to be under way.
-    Reading { flush: bool },
+    Reading {
+        flush: bool,
+    },
     /// The writer would not take all: the rest, of which the first `at` bytes are gone.
-    Holding { rest: Box<[u8]>, at: usize },
+    Holding {
+        rest: Box<[u8]>,
+        at: usize,
+    },
     /// The reader has ended; the writer is to be told.
     Ending,
     Done,

@@ -121,7 +121,12 @@ pub(super) async fn connect(pool: Option<&Pool>, ends: Ends, timeouts: Timeouts)
 }
 
 /// Opens a connection to one member and sends the header that its pool wants.
-pub(super) async fn open(member: SocketAddr, protocol: PoolProtocol, ends: Ends, limit: Duration) -> io::Result<TcpStream> {
+pub(super) async fn open(
+    member: SocketAddr,
+    protocol: PoolProtocol,
+    ends: Ends,
+    limit: Duration,
+) -> io::Result<TcpStream> {
     let opening = async {
         let mut stream = TcpStream::connect(member).await?;
         stream.set_nodelay(true)?;

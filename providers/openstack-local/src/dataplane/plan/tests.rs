@@ -90,7 +90,10 @@ fn a_member_that_failed_is_not_tried_again_and_a_backup_comes_last() {
 }
 
 fn client(number: u32) -> SocketAddr {
-    SocketAddr::new(std::net::Ipv4Addr::from(0x0a00_0000 + number / 3).into(), 1000 + u16::try_from(number % 60_000).unwrap())
+    SocketAddr::new(
+        std::net::Ipv4Addr::from(0x0a00_0000 + number / 3).into(),
+        1000 + u16::try_from(number % 60_000).unwrap(),
+    )
 }
 
 fn by_client(members: &[Member], count: u32) -> Vec<&'static str> {
