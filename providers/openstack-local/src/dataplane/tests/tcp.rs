@@ -37,7 +37,7 @@ async fn a_large_message_passes_both_ways_while_the_reader_is_slow() {
     let sent: Vec<u8> = (0..32_000_000_u32).map(|number| number.to_be_bytes()[number as usize % 4]).collect();
     let (mut read, mut write) = client.0.split();
     let mut received = Vec::new();
-    let (_, ()) = soon(async {
+    let ((), ()) = soon(async {
         tokio::join!(
             async {
                 write.write_all(&sent).await.unwrap();
@@ -126,7 +126,7 @@ async fn silence_ends_a_connection_and_talk_keeps_it() {
         }
         let begin = Instant::now();
         client.closed().await;
-        assert!(begin.elapsed() >= limit - limit / 10, "{:?}", begin.elapsed());
+        assert!(begin.elapsed() >= limit.mul_f64(0.9), "{:?}", begin.elapsed());
     }
 }
 
