@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 
 pub mod keystone;
+mod lenient;
 pub mod neutron;
 pub mod nova;
 pub mod octavia;

@@ -6,4 +6,5 @@ pub mod client;
 pub mod config;
 pub mod instances;
 pub mod lb;
+pub mod provider_id;
 pub mod routes;

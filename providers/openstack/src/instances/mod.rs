@@ -1,1 +1,5 @@
 //! Nodes as Nova servers.
+
+pub mod addresses;
+pub mod labels;
+pub mod machine;

@@ -1,1 +1,3 @@
 //! Routes of a Neutron router.
+
+pub mod plan;

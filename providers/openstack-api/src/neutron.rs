@@ -1,1 +1,0 @@
-//! Networks (Neutron v2.0).
