@@ -1,5 +1,9 @@
 //! Networks (Neutron).
 
+mod routes;
+
+pub use routes::routes;
+
 use crate::state::tables;
 
 tables! {

@@ -21,6 +21,10 @@ pub mod schema;
 pub mod settings;
 mod vip;
 
+mod routes;
+
+pub use routes::routes;
+
 use crate::state::tables;
 
 pub use self::{
