@@ -81,6 +81,13 @@ impl Case {
         Ok(groups)
     }
 
+    /// What a reconcile does about nodes when the load balancer has these groups.
+    pub(super) async fn ensure_by(&self, wanted: &Wanted, groups: &[SecurityGroupId]) {
+        let e = self.exposure(wanted, groups);
+        self.part.open(&self.op, &e).await.unwrap();
+        self.part.close(&self.op, &e).await.unwrap();
+    }
+
     pub(super) async fn plan(&self, wanted: &Wanted, lb_groups: &[SecurityGroupId]) -> Vec<String> {
         let planned = self.part.plan(&self.op, &self.exposure(wanted, lb_groups)).await.unwrap();
         planned.iter().map(|change| format!("{} {}: {}", change.operation, change.object, change.reason)).collect()

@@ -268,6 +268,34 @@ async fn what_two_balancers_need_alike_outlives_either() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_balancer_whose_rules_nobody_looks_after_keeps_no_others_health_rules() {
+    let case = Case::new();
+    let given = with_groups(nth(2), Choice::Given(vec!["sg-1".into()]));
+    case.authorize(&case.world.node_group, &[rule(30002, "0.0.0.0/0", "kubernetes.io/rule/nlb/client=a2")]).await;
+    case.ensure_by(&given, &["sg-1".into()]).await;
+    let local = Wanted { listeners: vec![checked_at(listener(30001), 32000)], ..nth(1) };
+    case.ensure(&local, None).await.unwrap();
+    case.part.release(&case.op, &local.owner, "a1", &[]).await.unwrap();
+    let upstreams = ["tcp 30002-30002 0.0.0.0/0 client=a2"];
+    assert_eq!(case.rules(&case.world.node_group).await[1..], upstreams, "and the rule for path MTU");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_whose_rules_nobody_looks_after_keeps_the_health_rules_that_it_lives_by() {
+    let case = Case::new();
+    // kube-proxy answers for both; the rule has the name of the first.
+    let shared = |n: u16| Wanted { listeners: vec![checked_at(listener(30000 + n), 10256)], ..nth(n) };
+    let given = with_groups(shared(2), Choice::Given(vec!["sg-1".into()]));
+    case.ensure_by(&given, &["sg-1".into()]).await;
+    case.ensure(&shared(1), None).await.unwrap();
+    case.part.release(&case.op, &shared(1).owner, "a1", &[]).await.unwrap();
+    let health = ["10.0.0.0/20", "10.0.16.0/20"].map(|net| format!("tcp 10256-10256 {net} health=a2"));
+    assert_eq!(case.rules(&case.world.node_group).await, health);
+    case.part.release(&case.op, &given.owner, "a2", &[]).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn groups_that_are_not_to_be_touched_are_not() {
     let settings = || Settings { disable_security_group_ingress: true, ..Settings::default() };
     let mut case = Case::with(settings());
