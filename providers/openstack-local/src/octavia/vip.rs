@@ -24,12 +24,13 @@ pub(super) fn allocate(
     _state: &mut State,
     _cx: &Cx,
     create: &LoadBalancerCreate,
-    _words: &PortWords,
+    words: &PortWords,
     _project: &str,
 ) -> Result<Vip, ApiError> {
     if create.vip_port_id.is_none() && create.vip_subnet_id.is_none() && create.vip_network_id.is_none() {
         return Err(validation("VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."));
     }
+    tracing::debug!(name = words.name, owner = words.owner, device = words.device, "address of a load balancer");
     Ok(Vip {
         address: create.vip_address.clone().unwrap_or_else(|| "127.0.0.50".to_owned()),
         port: create.vip_port_id.clone().unwrap_or_else(new_id),
@@ -46,8 +47,8 @@ pub(super) fn release(_state: &mut State, _now: Timestamp, row: &LoadBalancerRow
 }
 
 /// Checks that a subnet exists.
-pub(super) fn check_subnet(_state: &State, _id: &str) -> Result<(), ApiError> {
-    Ok(())
+pub(super) fn check_subnet(_state: &State, id: &str) -> Result<(), ApiError> {
+    if uuid::Uuid::try_parse(id).is_ok() { Ok(()) } else { Err(super::error::no_such("Subnet", id)) }
 }
 
 /// Returns the network of a subnet's addresses.

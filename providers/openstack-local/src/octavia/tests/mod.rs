@@ -42,6 +42,17 @@ impl Cloud {
         result
     }
 
+    fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
+        Settings::change(&mut self.state, change);
+        self.commit();
+    }
+
+    fn commit(&mut self) {
+        for part in self.state.parts_mut() {
+            part.commit();
+        }
+    }
+
     /// Lets everything that is under way end.
     fn rest(&mut self) {
         self.cx.now += PENDING;
@@ -55,60 +66,60 @@ impl Cloud {
     fn post_lb(&mut self, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
         let body = with(body, &[("vip_subnet_id", self.subnet.clone().into())]);
-        let create = schema::read(json!({"loadbalancer": body}), "loadbalancer", schema::LOAD_BALANCER_CREATE, minor)?;
+        let create = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_CREATE, minor)?;
         self.run(|state, cx| load_balancers::create(state, cx, create)).map(value)
     }
 
     fn post_listener(&mut self, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(json!({"listener": body}), "listener", schema::LISTENER_CREATE, self.minor())?;
+        let create = schema::read(wrap("listener", body), "listener", schema::LISTENER_CREATE, self.minor())?;
         self.run(|state, cx| listeners::create(state, cx, create)).map(value)
     }
 
     fn post_pool(&mut self, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(json!({"pool": body}), "pool", schema::POOL_CREATE, self.minor())?;
+        let create = schema::read(wrap("pool", body), "pool", schema::POOL_CREATE, self.minor())?;
         self.run(|state, cx| pools::create(state, cx, create)).map(value)
     }
 
     fn post_member(&mut self, pool: &str, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(json!({"member": body}), "member", schema::MEMBER_CREATE, self.minor())?;
+        let create = schema::read(wrap("member", body), "member", schema::MEMBER_CREATE, self.minor())?;
         self.run(|state, cx| members::create(state, cx, pool, create)).map(value)
     }
 
     fn post_monitor(&mut self, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let create = schema::read(json!({"healthmonitor": body}), "healthmonitor", schema::MONITOR_CREATE, minor)?;
+        let create = schema::read(wrap("healthmonitor", body), "healthmonitor", schema::MONITOR_CREATE, minor)?;
         self.run(|state, cx| monitors::create(state, cx, create)).map(value)
     }
 
     fn batch(&mut self, pool: &str, members: Value, additive: bool) -> Result<(), ApiError> {
-        let batch = schema::read_batch(json!({"members": members}), self.minor())?;
+        let batch = schema::read_batch(wrap("members", members), self.minor())?;
         self.run(|state, cx| members::batch(state, cx, pool, batch, additive))
     }
 
     fn put_lb(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let update = schema::read(json!({"loadbalancer": body}), "loadbalancer", schema::LOAD_BALANCER_UPDATE, minor)?;
+        let update = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_UPDATE, minor)?;
         self.run(|state, cx| load_balancers::update(state, cx, id, update)).map(value)
     }
 
     fn put_listener(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(json!({"listener": body}), "listener", schema::LISTENER_UPDATE, self.minor())?;
+        let update = schema::read(wrap("listener", body), "listener", schema::LISTENER_UPDATE, self.minor())?;
         self.run(|state, cx| listeners::update(state, cx, id, update)).map(value)
     }
 
     fn put_pool(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(json!({"pool": body}), "pool", schema::POOL_UPDATE, self.minor())?;
+        let update = schema::read(wrap("pool", body), "pool", schema::POOL_UPDATE, self.minor())?;
         self.run(|state, cx| pools::update(state, cx, id, update)).map(value)
     }
 
     fn put_member(&mut self, pool: &str, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(json!({"member": body}), "member", schema::MEMBER_UPDATE, self.minor())?;
+        let update = schema::read(wrap("member", body), "member", schema::MEMBER_UPDATE, self.minor())?;
         self.run(|state, cx| members::update(state, cx, pool, id, update)).map(value)
     }
 
     fn put_monitor(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let update = schema::read(json!({"healthmonitor": body}), "healthmonitor", schema::MONITOR_UPDATE, minor)?;
+        let update = schema::read(wrap("healthmonitor", body), "healthmonitor", schema::MONITOR_UPDATE, minor)?;
         self.run(|state, cx| monitors::update(state, cx, id, update)).map(value)
     }
 
@@ -173,7 +184,12 @@ fn id(body: &Value) -> String {
     body["id"].as_str().expect("an identifier").to_owned()
 }
 
-/// Adds fields that are not there yet; null takes one away.
+/// Puts a body into its envelope.
+fn wrap(name: &str, body: Value) -> Value {
+    Value::Object([(name.to_owned(), body)].into_iter().collect())
+}
+
+/// Adds fields that are not there yet.
 fn with(mut body: Value, fields: &[(&str, Value)]) -> Value {
     let object = body.as_object_mut().expect("an object");
     for (name, value) in fields {
@@ -184,9 +200,15 @@ fn with(mut body: Value, fields: &[(&str, Value)]) -> Value {
 
 /// Sets fields; null takes one away.
 fn set(mut body: Value, fields: Value) -> Value {
-    let (object, Value::Object(fields)) = (body.as_object_mut().expect("an object"), fields) else { panic!("an object") };
+    let (object, Value::Object(fields)) = (body.as_object_mut().expect("an object"), fields) else {
+        panic!("an object")
+    };
     for (name, value) in fields {
-        if value.is_null() { object.remove(&name) } else { object.insert(name, value) };
+        if value.is_null() {
+            object.remove(&name)
+        } else {
+            object.insert(name, value)
+        };
     }
     body
 }
