@@ -4,13 +4,17 @@ mod bodies;
 mod graph;
 mod health;
 mod states;
+mod vip;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{listeners, load_balancers, members, monitors, pools, schema, settings::Settings, settle};
-use crate::state::{ApiError, Cx, State};
+use crate::{
+    neutron::{networks, router_interfaces, routers, subnets},
+    state::{ApiError, Cx, State},
+};
 
 const PROJECT: &str = "e3cd678b11784734bc366148aa37580e";
 /// How long a change takes.
@@ -28,8 +32,23 @@ impl Cloud {
     fn new() -> Self {
         let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: false };
         let mut state = State::default();
-        let subnet = super::vip::tests::seed(&mut state, &cx);
-        Self { state, cx, subnet }
+        let subnet = network(&mut state, "web", false, "127.1.0.0/24");
+        let mut cloud = Self { state, cx, subnet };
+        cloud.commit();
+        cloud
+    }
+
+    /// Makes an external network that a router joins to the subnet. Returns its identifier.
+    fn external(&mut self) -> String {
+        let subnet = network(&mut self.state, "public", true, "203.0.113.0/24");
+        let network = self.state.neutron.subnets.get(&subnet).expect("it is there").network_id.clone();
+        let request = json!({"name": "edge", "external_gateway_info": {"network_id": network}});
+        let request = serde_json::from_value(request).expect("a router");
+        let router = routers::create(&mut self.state, &self.cx, request).expect("created").id;
+        let request = serde_json::from_value(json!({"subnet_id": self.subnet})).expect("an interface");
+        router_interfaces::add(&mut self.state, &self.cx, &router, &request).expect("joined");
+        self.commit();
+        network
     }
 
     /// Does one request as the store does: what fails leaves nothing behind.
@@ -148,6 +167,16 @@ impl Cloud {
         self.rest();
         Web { lb: id(&lb), listener: id(&lb["listeners"][0]), pool: id(&lb["pools"][0]) }
     }
+}
+
+/// Makes a network with one subnet, and returns the subnet's identifier.
+fn network(state: &mut State, name: &str, external: bool, cidr: &str) -> String {
+    let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: true };
+    let request = serde_json::from_value(json!({"name": name, "router:external": external})).expect("a network");
+    let network_id = networks::create(state, &cx, request).expect("created").id;
+    let request = json!({"network_id": network_id, "ip_version": 4, "cidr": cidr});
+    let request = serde_json::from_value(request).expect("a subnet");
+    subnets::create(state, &cx, request).expect("created").id
 }
 
 /// Identifiers of [`Cloud::web`].
