@@ -1,5 +1,9 @@
 //! Load balancers (Octavia).
 
+mod routes;
+
+pub use routes::routes;
+
 use crate::state::tables;
 
 tables! {

@@ -1,1 +1,0 @@
-//! Load balancers (Octavia v2).
