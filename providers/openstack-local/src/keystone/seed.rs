@@ -60,6 +60,7 @@ pub(crate) fn set_passwords(state: &mut State, passwords: &Passwords) {
 
 /// Fills a new cloud: a domain, two projects with a user each, and the catalog.
 pub(crate) fn seed(state: &mut State, region: &str, passwords: &Passwords) {
+    crate::nova::flavors::seed(state);
     let tables = &mut state.keystone;
     let description = String::new;
     let (id, name) = (DOMAIN.to_owned(), "Default".to_owned());
