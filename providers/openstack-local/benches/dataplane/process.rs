@@ -34,7 +34,8 @@ pub(crate) struct Server {
 pub(crate) struct Balancer {
     pub(crate) address: SocketAddr,
     child: Child,
-    _files: Option<TempDir>,
+    /// nginx's.
+    files: Option<TempDir>,
 }
 
 /// Starts the server behind the balancers.
@@ -71,7 +72,7 @@ impl Balancer {
         let address = free(Ipv4Addr::new(127, 7, 0, 1))?;
         if name == "ours" {
             let child = own(&["balancer", &address.to_string(), &member.to_string()]).await?;
-            return Ok(Self { address, child, _files: None });
+            return Ok(Self { address, child, files: None });
         }
         let files = tempfile::tempdir()?;
         let config = files.path().join("nginx.conf");
@@ -85,7 +86,7 @@ impl Balancer {
             }
         };
         timeout(PATIENCE, answers).await.context("nginx does not answer")?;
-        Ok(Self { address, child, _files: Some(files) })
+        Ok(Self { address, child, files: Some(files) })
     }
 
     /// Memory in MiB, what processes share counted once.
@@ -106,7 +107,7 @@ impl Balancer {
 impl Drop for Balancer {
     fn drop(&mut self) {
         // nginx ends its workers itself when it is asked to, and would leave them when killed.
-        if let (Some(_), Some(id)) = (&self._files, self.child.id()) {
+        if let (Some(_), Some(id)) = (&self.files, self.child.id()) {
             let _ = std::process::Command::new("kill").arg(id.to_string()).status();
             std::thread::sleep(Duration::from_millis(300));
         }

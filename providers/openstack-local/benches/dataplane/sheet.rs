@@ -20,11 +20,9 @@ impl Measure {
         match self {
             Self::Throughput => "download, MiB/s",
             Self::ConnectionRate => "connect, ask, close: per second",
-            Self::ConnectionP99 => "  the same, p99, us",
+            Self::ConnectionP99 | Self::MessageP99 | Self::BusyP99 => "  the same, p99, us",
             Self::MessageP50 => "2,000 messages/s on 100 connections, p50, us",
-            Self::MessageP99 => "  the same, p99, us",
             Self::BusyRate => "32 connections without pause: messages/s",
-            Self::BusyP99 => "  the same, p99, us",
             Self::IdleMemory => "memory with idle connections, MiB",
         }
     }
