@@ -231,7 +231,7 @@ impl InstanceStore {
     }
 
     async fn turn(&self, op: &Op) -> Result<MutexGuard<'_, ()>, AwsError> {
-        let turn = op.run(async { Ok(self.turn.lock().await) }).await;
+        let turn = op.run(async { Ok(op.queue(self.turn.lock()).await) }).await;
         turn.map_err(|error| AwsError { action: Some(Action::DescribeInstances), fault: Fault::Refused(error) })
     }
 
@@ -273,7 +273,7 @@ impl InstanceStore {
     /// # Errors
     /// The operation itself was given up, which concerns nobody else.
     async fn ask(&self, op: &Op, mut ids: HashSet<InstanceId>) -> Result<(), AwsError> {
-        tokio::time::sleep(WINDOW).await;
+        op.sleep(WINDOW).await;
         ids.extend(std::mem::take(&mut self.state.lock().wanted));
         if plan::by_listing(ids.len(), self.listed()) {
             let before = self.arrival().round;

@@ -47,7 +47,7 @@ impl ZoneIds {
             return Ok(BTreeMap::new());
         }
         // Held over the call, so that many who miss a zone cost one.
-        let mut known = self.0.lock().await;
+        let mut known = op.queue(self.0.lock()).await;
         if !known.answers(zones) {
             let read = Instant::now();
             match client.read(op, DescribeAvailabilityZones).await {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,6 +25,7 @@ use crate::{
             DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup, TargetHealth,
         },
     },
+    client::Answers,
     scope::Scope,
 };
 
@@ -34,11 +36,12 @@ const SWEEP_AGE: Duration = Duration::from_secs(300);
 /// How old a sweep may be that tells whether a balancer is there under another name.
 const RECENT: Duration = Duration::from_secs(30);
 
-/// Reads what there is.
+/// Reads what there is. Cheap to clone; all clones share sweeps and what is denied.
+#[derive(Clone)]
 pub(super) struct Observer {
     pub(super) scope: Scope,
-    pub(super) sweeps: Sweeps,
-    denials: Denials,
+    pub(super) sweeps: Arc<Sweeps>,
+    denials: Arc<Denials>,
 }
 
 /// What is read for whom.
@@ -56,7 +59,12 @@ pub(super) struct Question<'a> {
 
 impl Observer {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { sweeps: Sweeps::new(scope.clone()), denials: Denials::default(), scope }
+        Self { sweeps: Arc::new(Sweeps::new(scope.clone())), denials: Arc::default(), scope }
+    }
+
+    /// Makes one that asks nothing again that has an answer here.
+    pub(super) fn recalling(&self, answers: &Answers) -> Self {
+        Self { scope: Scope { client: self.scope.client.recalling(answers), ..self.scope.clone() }, ..self.clone() }
     }
 
     /// Reads what a first look needs from the shared sweep: listeners and targets are the Service's own requests. What the

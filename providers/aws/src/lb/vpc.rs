@@ -60,7 +60,7 @@ impl VpcCache {
     ///
     /// Two requests; three when a subnet is in a zone that is not known yet.
     pub async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcView>, AwsError> {
-        self.view.get(fresh, self.read(op)).await
+        self.view.get(op, fresh, self.read(op)).await
     }
 
     /// Returns the networks of the VPC, of both families. Only addresses as targets need them.
@@ -70,7 +70,7 @@ impl VpcCache {
             let vpcs = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
             Ok(vpcs.into_iter().filter(|vpc| vpc.id == self.scope.vpc).flat_map(|vpc| vpc.cidrs).collect())
         };
-        self.networks.get(fresh, read).await
+        self.networks.get(op, fresh, read).await
     }
 
     /// Chooses subnets as [`subnets::choose`] does. What cannot be had from what is known is looked for in the VPC as it is

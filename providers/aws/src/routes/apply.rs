@@ -116,7 +116,7 @@ impl Ec2Routes {
             Err(error) if error.is("RouteAlreadyExists") => return Ok(false),
             Err(source) => return Err(RouteError::Create { destination, source }),
         }
-        self.tables.note(table, destination, Some(target)).await;
+        self.tables.note(op, table, destination, Some(target)).await;
         Ok(true)
     }
 
@@ -136,7 +136,7 @@ impl Ec2Routes {
         let request = ReplaceRoute { table: table.clone(), destination, target: target.to_route() };
         let result = self.scope.client.write(op, request, &why).await;
         result.map_err(|source| RouteError::Replace { destination, source })?;
-        self.tables.note(table, destination, Some(target)).await;
+        self.tables.note(op, table, destination, Some(target)).await;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Ec2Routes {
             Err(error) if error.is("InvalidRoute.NotFound") => {}
             Err(source) => return Err(RouteError::Delete { destination, source }),
         }
-        self.tables.note(table, destination, None).await;
+        self.tables.note(op, table, destination, None).await;
         Ok(())
     }
 }

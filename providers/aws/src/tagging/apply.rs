@@ -89,14 +89,15 @@ impl Tagging {
         resources.sort();
         resources.dedup();
         let tags = self.options.tags.clone();
+        let op = &self.op.clone().rested();
         match verb {
             Verb::Tag => {
                 let request = CreateTags { resources, tags };
-                self.scope.client.write(&self.op, request, "nodes have no label that says so").await
+                self.scope.client.write(op, request, "nodes have no label that says so").await
             }
             Verb::Untag => {
                 let request = DeleteTags { resources, tags };
-                self.scope.client.write(&self.op, request, "nodes are gone").await
+                self.scope.client.write(op, request, "nodes are gone").await
             }
         }
     }

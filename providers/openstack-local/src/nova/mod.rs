@@ -1,5 +1,9 @@
 //! Compute (Nova).
 
+mod routes;
+
+pub use routes::routes;
+
 use crate::state::tables;
 
 tables! {

@@ -9,11 +9,13 @@ mod budget;
 mod call;
 mod classify;
 mod error;
+mod https;
 mod metrics;
 mod request;
 mod retry;
 mod send;
 mod session;
+mod tls;
 mod transport;
 
 use std::sync::Arc;
@@ -35,8 +37,10 @@ pub use self::{
     call::{Call, Class, Service},
     classify::{Meaning, reason},
     error::{Answer, Doubt, Fault, OsError, SessionError},
+    https::{Https, HttpsError},
     request::Request,
     session::{Credentials, Microversion, OctaviaVersion, Session},
+    tls::TlsError,
     transport::{Transport, TransportError},
 };
 use crate::config::{Limits, Settings};

@@ -10,7 +10,7 @@ use crate::{
     },
     lb::{
         effect::Picture,
-        model::{Groups, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
+        model::{Groups, NodeRules, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
     },
 };
 
@@ -68,6 +68,7 @@ pub(super) fn wanted(listeners: Vec<WantedListener>) -> Wanted {
             private_link_rules: None,
             prefix_lists: Vec::new(),
             manage_backend_rules: true,
+            node_rules: NodeRules::Networks,
         },
         listeners,
         attributes: attributes(&[("load_balancing.cross_zone.enabled", "false")]),
