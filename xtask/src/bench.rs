@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
-use crate::{assets, control_plane, moto, process};
+use crate::{assets, control_plane, process, python};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -54,10 +54,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// A debug build does: only requests are counted.
 fn count_aws_calls(rest: &[String]) -> anyhow::Result<()> {
-    let moto = moto::prepare()?.context("moto is needed, which stands in for AWS")?;
+    let moto = python::MOTO.prepare()?.context("moto is needed, which stands in for AWS")?;
     let mut cargo = process::cargo()?;
     cargo.args(["bench", "--package", "ccm-aws", "--bench", "calls", "--profile", "dev", "--"]).args(rest);
-    process::run(cargo.env(moto::PROGRAM_VARIABLE, moto))
+    process::run(cargo.env(python::MOTO.variable, moto))
 }
 
 fn build_baseline() -> anyhow::Result<PathBuf> {

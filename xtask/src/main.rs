@@ -8,8 +8,8 @@ mod bench;
 mod chart;
 mod control_plane;
 mod licenses;
-mod moto;
 mod process;
+mod python;
 mod test;
 mod tidy;
 
@@ -31,7 +31,7 @@ enum Task {
     /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet, and our
     /// programs in Go that tests run beside ours; needs Go
     ControlPlane,
-    /// Runs all tests, on a real control plane too when Go is there, and against moto when Python is; further arguments go to `cargo test`
+    /// Runs all tests, on a real control plane too when Go is there, and against moto and with OpenStack's clients when Python is; further arguments go to `cargo test`
     Test(test::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::{assets, control_plane, moto, process};
+use crate::{assets, control_plane, process, python};
 
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -14,6 +14,9 @@ pub(crate) struct Arguments {
     /// Does not install moto, the stand-in for AWS; suites that need it say that they are skipped
     #[arg(long)]
     no_moto: bool,
+    /// Does not install OpenStack's command line; suites that need it say that they are skipped
+    #[arg(long)]
+    no_openstack_clients: bool,
     /// Further arguments for `cargo test`, for instance `-p ccm-core some_test`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
@@ -24,7 +27,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let with_control_plane = !arguments.no_control_plane && prepare_control_plane()?;
     let go_programs = if with_control_plane { prepare_go_programs()? } else { None };
-    let moto = if arguments.no_moto { None } else { moto::prepare()? };
+    let mut tools = Vec::new();
+    for (tool, left_out) in [(python::MOTO, arguments.no_moto), (python::OPENSTACK, arguments.no_openstack_clients)] {
+        if !left_out && let Some(program) = tool.prepare()? {
+            tools.push((tool.variable, program));
+        }
+    }
     let plan = Plan::new(&arguments.cargo);
     for run in [plan.tests, plan.doc_tests].into_iter().flatten() {
         println!("=== cargo {} (after {:.0} s)", run.join(" "), started.elapsed().as_secs_f64());
@@ -37,9 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if let Some(directory) = &go_programs {
             cargo.env(assets::GO_PROGRAMS_VARIABLE, directory);
         }
-        if let Some(program) = &moto {
-            cargo.env(moto::PROGRAM_VARIABLE, program);
-        }
+        cargo.envs(tools.iter().map(|(variable, program)| (variable, program)));
         process::run(&mut cargo)?;
     }
     Ok(())

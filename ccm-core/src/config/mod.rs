@@ -24,6 +24,7 @@ mod error;
 pub mod feature_gates;
 pub mod file;
 mod flags;
+pub mod gcfg;
 mod help;
 pub mod leader_migration;
 mod types;

@@ -1,5 +1,6 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +25,12 @@ pub struct Op {
     mutations: Option<MutationMetrics>,
     /// Changes that this call has requested and that have no answer yet.
     open: watch::Sender<usize>,
+    /// How long this call may still sleep.
+    patience: Arc<Mutex<Duration>>,
 }
+
+/// Longest time that one call of a provider may sleep in all: it holds a worker.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Op {
     /// Makes an operation without deadline and events.
@@ -39,6 +45,7 @@ impl Op {
             reason: "",
             mutations: None,
             open: watch::Sender::new(0),
+            patience: Arc::new(Mutex::new(PATIENCE)),
         }
     }
 
@@ -67,7 +74,8 @@ impl Op {
     /// hold it up when the operation is cancelled.
     #[must_use]
     pub(crate) fn for_call(self, deadline: Instant) -> Self {
-        Self { open: watch::Sender::new(0), ..self.with_deadline(deadline) }
+        let patience = Arc::new(Mutex::new(PATIENCE));
+        Self { open: watch::Sender::new(0), patience, ..self.with_deadline(deadline) }
     }
 
     /// Tells the provider how long the object has been waited for.
@@ -185,6 +193,33 @@ impl Op {
         }
     }
 
+    /// Returns how long this call may still sleep: two seconds in all, less what [`sleep`](Self::sleep) took.
+    pub fn patience(&self) -> Duration {
+        *self.patience.lock()
+    }
+
+    /// Sleeps, for a client's budget or before it sends a request again. Returns `false` at once when that is longer than
+    /// this call may still sleep; then the time that is missing belongs into the answer.
+    ///
+    /// # Cancellation
+    /// The time counts as slept.
+    pub async fn sleep(&self, wait: Duration) -> bool {
+        let taken = {
+            let mut patience = self.patience.lock();
+            patience.checked_sub(wait).map(|left| *patience = left).is_some()
+        };
+        if taken && !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        taken
+    }
+
+    /// Counts time that this call waited in another way, as if it had slept.
+    pub fn spend(&self, waited: Duration) {
+        let mut patience = self.patience.lock();
+        *patience = patience.saturating_sub(waited);
+    }
+
     /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).
     pub fn event(&self, kind: EventKind, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);
@@ -275,6 +310,19 @@ mod tests {
         assert_eq!(op.may_write().unwrap_err().kind(), ErrorKind::Canceled);
         let result: Result<(), _> = op.run(std::future::pending()).await;
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_sleeps_no_longer_than_its_patience() {
+        let first = op(&CancellationToken::new());
+        let (begin, seconds) = (Instant::now(), Duration::from_secs);
+        assert!(first.sleep(seconds(1)).await);
+        assert!(!first.clone().sleep(seconds(2)).await, "a clone is the same call");
+        assert_eq!((first.patience(), begin.elapsed()), (seconds(1), seconds(1)));
+        first.spend(Duration::from_millis(400));
+        assert!(first.sleep(Duration::from_millis(600)).await);
+        assert!(!first.sleep(Duration::from_millis(1)).await);
+        assert!(first.for_call(begin + seconds(60)).sleep(seconds(2)).await, "another call");
     }
 
     #[tokio::test]

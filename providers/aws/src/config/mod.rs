@@ -4,19 +4,20 @@
 
 mod check;
 mod error;
-mod gcfg;
 mod keys;
 mod overrides;
 mod show;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use ccm_core::k8s::IpFamily;
+use ccm_core::{
+    config::gcfg::{self, Section},
+    k8s::IpFamily,
+};
 
 pub use self::error::{ConfigErrors, Mistake};
 use self::{
     check::Report,
-    gcfg::Section,
     keys::{Global, Key, Override},
     overrides::{Written, title},
 };

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use ccm_core::config::gcfg::Section;
+
 use super::{
     OverriddenService, ServiceOverride,
     check::Report,
     error::Mistake,
-    gcfg::Section,
     keys::{Override, Spot},
 };
 

@@ -4,11 +4,11 @@
 //! the escapes `\\`, `\"`, `\n` and `\t`; unquoted, a backslash stands before a quote or at the end of a line that goes on in
 //! the next. `;` and `#` begin a comment unless quoted. What the names mean is decided elsewhere.
 
-use super::error::Mistake;
+use std::fmt;
 
-/// Text, as sections in the order of the file.
+/// A text, as sections in the order of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Document {
+pub struct Document {
     /// Headers with what stands below them. The same section may come several times.
     pub sections: Vec<Section>,
     /// What is no line of the dialect.
@@ -17,7 +17,7 @@ pub(super) struct Document {
 
 /// A header and the lines below it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Section {
+pub struct Section {
     /// Line of the header, from 1.
     pub line: usize,
     /// Name as written.
@@ -30,7 +30,7 @@ pub(super) struct Section {
 
 /// A line of a section.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub struct Entry {
     /// Line where it begins, from 1.
     pub line: usize,
     /// Name as written.
@@ -40,7 +40,7 @@ pub(super) struct Entry {
 }
 
 /// Reads a text. After a mistake it goes on with the next line.
-pub(super) fn parse(text: &str) -> Document {
+pub fn parse(text: &str) -> Document {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut scanner = Scanner { rest: text.chars().peekable(), line: 1 };
     let mut document = Document::default();
@@ -75,6 +75,39 @@ pub(super) fn parse(text: &str) -> Document {
             document.mistakes.push(Mistake::syntax(line, message));
         }
         scanner.skip_line();
+    }
+}
+
+/// One mistake in a configuration file. `Display` names line, section and key, as far as there are any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Line, from 1.
+    pub line: usize,
+    /// Section and key, such as `[Global] Zone`; empty for a mistake of syntax.
+    pub place: Box<str>,
+    /// What is wrong.
+    pub message: Box<str>,
+}
+
+impl Mistake {
+    /// Makes a mistake of syntax.
+    pub fn syntax(line: usize, message: impl Into<Box<str>>) -> Self {
+        Self { line, place: "".into(), message: message.into() }
+    }
+
+    /// Makes a mistake of a section or a key.
+    pub fn at(line: usize, place: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
+        Self { line, place: place.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.message)
     }
 }
 

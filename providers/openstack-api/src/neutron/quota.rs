@@ -1,0 +1,81 @@
+use serde::{Deserialize, Serialize};
+
+/// Makes the types of quotas, which have the same fields.
+macro_rules! quotas {
+    ($($(#[$doc:meta])* $field:ident = $default:literal,)*) => {
+        /// How many of each a project may have; -1 is no limit.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Quota { $($(#[$doc])* pub $field: i64,)* }
+
+        impl Default for Quota {
+            /// What a project has unless somebody changed it.
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        /// Changes quotas; what is absent stays.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct QuotaUpdate {
+            $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $field: Option<i64>,)*
+        }
+
+        impl Quota {
+            /// Takes the changes over.
+            pub fn apply(&mut self, update: &QuotaUpdate) {
+                $(if let Some(limit) = update.$field { self.$field = limit; })*
+            }
+        }
+
+        /// Quotas with their use.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct QuotaDetails { $($(#[$doc])* pub $field: QuotaDetail,)* }
+    };
+}
+
+quotas! {
+    /// Networks.
+    network = 100,
+    /// Subnets.
+    subnet = 100,
+    /// Pools of subnets.
+    subnetpool = -1,
+    /// Ports.
+    port = 500,
+    /// Routers.
+    router = 10,
+    /// Floating IPs.
+    floatingip = 50,
+    /// Security groups.
+    security_group = 10,
+    /// Rules of security groups.
+    security_group_rule = 100,
+    /// Policies for other projects.
+    rbac_policy = 10,
+    /// Trunks.
+    trunk = -1,
+}
+
+/// A quota with its use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaDetail {
+    /// How many there may be.
+    pub limit: i64,
+    /// How many there are.
+    pub used: i64,
+    /// How many are promised.
+    #[serde(default)]
+    pub reserved: i64,
+}
+
+/// `{"quota": …}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaEnvelope<T = Quota> {
+    /// The quotas.
+    pub quota: T,
+}
+
+/// `{"quota": …}`, of `details.json`.
+pub type QuotaDetailEnvelope = QuotaEnvelope<QuotaDetails>;

@@ -1,0 +1,6 @@
+//! On real loopback sockets.
+
+mod change;
+mod health;
+mod rig;
+mod tcp;

@@ -1,0 +1,127 @@
+//! Everything the cloud knows, in memory: rows by kind, changed by plain functions, all or nothing.
+//!
+//! A handler of a request is a function of [`State`] and [`Cx`]. The store runs it, writes down what it touched and only
+//! then lets the answer go; after an error it puts everything back. So no function here thinks of disks or locks.
+
+mod error;
+mod table;
+
+use jiff::Timestamp;
+
+pub use self::{
+    error::ApiError,
+    table::{Row, Table},
+};
+
+/// Takes a touched row: table, key, and its bytes (`None`: removed).
+pub type Write<'a> = dyn FnMut(&'static str, &str, Option<Vec<u8>>) + 'a;
+
+/// What a database is made of: raw rows by table.
+pub trait Tables {
+    /// Gives each touched row to `write`.
+    fn each_touched(&self, write: &mut Write<'_>);
+
+    /// Puts a row as it was written down. Returns `false` when there is no such table here.
+    ///
+    /// # Errors
+    /// Bytes that are no such row.
+    fn load(&mut self, table: &str, bytes: &[u8]) -> Result<bool, serde_json::Error>;
+
+    /// Keeps what was touched.
+    fn commit(&mut self);
+
+    /// Puts back what was touched.
+    fn undo(&mut self);
+}
+
+/// Makes a struct of [`Table`]s with its [`Tables`].
+macro_rules! tables {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $row:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $crate::state::Table<$row>,)* }
+
+        #[allow(unused_variables, reason = "a service may have no rows")]
+        impl $crate::state::Tables for $name {
+            fn each_touched(&self, write: &mut $crate::state::Write<'_>) {
+                $(for (key, row) in self.$field.touched() {
+                    let table = <$row as $crate::state::Row>::TABLE;
+                    write(table, key, row.map(|row| $crate::state::encode(&**row)));
+                })*
+            }
+
+            fn load(&mut self, table: &str, bytes: &[u8]) -> Result<bool, serde_json::Error> {
+                $(if table == <$row as $crate::state::Row>::TABLE {
+                    self.$field.put(serde_json::from_slice(bytes)?);
+                    return Ok(true);
+                })*
+                Ok(false)
+            }
+
+            fn commit(&mut self) {
+                $(self.$field.commit();)*
+            }
+
+            fn undo(&mut self) {
+                $(self.$field.undo();)*
+            }
+        }
+    };
+}
+pub(crate) use tables;
+
+/// Encodes a row for the database.
+pub(crate) fn encode<R: Row>(row: &R) -> Vec<u8> {
+    // Rows are plain structs with string keys, which JSON can always hold.
+    serde_json::to_vec(row).expect("a row is JSON")
+}
+
+/// Everything.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Identity: projects, users, credentials, tokens.
+    pub keystone: crate::keystone::Tables,
+    /// Compute: servers, flavors.
+    pub nova: crate::nova::Tables,
+    /// Networks, ports, routers, floating IPs, security groups.
+    pub neutron: crate::neutron::Tables,
+    /// Load balancers.
+    pub octavia: crate::octavia::Tables,
+}
+
+impl State {
+    /// Returns the parts, for what concerns all tables.
+    pub fn parts(&self) -> [&dyn Tables; 4] {
+        [&self.keystone, &self.nova, &self.neutron, &self.octavia]
+    }
+
+    /// Like [`parts`](Self::parts), to change them.
+    pub fn parts_mut(&mut self) -> [&mut dyn Tables; 4] {
+        [&mut self.keystone, &mut self.nova, &mut self.neutron, &mut self.octavia]
+    }
+}
+
+/// Who asks, and when.
+#[derive(Clone, Debug)]
+pub struct Cx {
+    /// Now, by the cloud's clock.
+    pub now: Timestamp,
+    /// Project that the token is scoped to; objects belong to it, and only its own are seen.
+    pub project: Box<str>,
+    /// User of the token.
+    pub user: Box<str>,
+    /// Sees and changes every project's objects.
+    pub admin: bool,
+}
+
+impl Cx {
+    /// Tells whether an object of `project` is to be seen.
+    pub fn sees(&self, project: &str) -> bool {
+        self.admin || &*self.project == project
+    }
+}
+
+/// Makes an identifier as OpenStack does: a random UUID.
+pub fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}

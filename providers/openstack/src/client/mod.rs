@@ -1,0 +1,277 @@
+//! The way to the cloud: sockets, tokens, catalog, retries, pages, metrics; typed requests on top.
+//!
+//! [`Client::get`] and the others take a [`Request`] (which [`Call`], on what path) and give what is inside the envelope:
+//! `get::<Server>` of [`Call::ServerGet`] reads `{"server": {…}}`, `get_all::<Server>` of [`Call::ServerList`] every page of
+//! `{"servers": […]}`, `post` wraps its body likewise.
+
+mod body;
+mod budget;
+mod call;
+mod classify;
+mod error;
+mod metrics;
+mod request;
+mod retry;
+mod send;
+mod session;
+mod transport;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ccm_core::provider::{CloudError, Mutation, Op, Reply};
+use http::Method;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use serde::{Serialize, de::DeserializeOwned};
+
+use self::{
+    body::Wrapped,
+    budget::Budgets,
+    metrics::ApiMetrics,
+    send::{Outgoing, Received},
+};
+pub use self::{
+    call::{Call, Class, Service},
+    classify::{Meaning, reason},
+    error::{Answer, Doubt, Fault, OsError, SessionError},
+    request::Request,
+    session::{Credentials, Microversion, OctaviaVersion, Session},
+    transport::{Transport, TransportError},
+};
+use crate::config::{Limits, Settings};
+
+/// Longest walk through pages: 1,000 pages of 1,000 are more than any project holds, so that a service whose pages never end
+/// is an error and no loop.
+const MOST_PAGES: usize = 1000;
+
+/// The way to the cloud. Cheap to clone; all clones share token, budgets and metrics.
+#[derive(Clone)]
+pub struct Client {
+    transport: Arc<dyn Transport>,
+    session: Arc<Session>,
+    budgets: Option<Arc<Budgets>>,
+    metrics: ApiMetrics,
+}
+
+impl Client {
+    /// Makes a client and gets its first token.
+    ///
+    /// # Errors
+    /// No token.
+    pub async fn connect(settings: &Settings, transport: Arc<dyn Transport>) -> Result<Self, OsError> {
+        let auth = settings.cloud.auth.clone();
+        Self::connect_with(settings, Arc::new(auth), transport).await
+    }
+
+    /// As [`connect`](Self::connect), with credentials that may change.
+    ///
+    /// # Errors
+    /// No token.
+    pub async fn connect_with(
+        settings: &Settings,
+        credentials: Arc<dyn Credentials>,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self, OsError> {
+        let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
+        let session = Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
+        session.current().await?;
+        let budgets = Some(Arc::new(Budgets::new(&settings.limits)));
+        Ok(Self { transport, session: Arc::new(session), budgets, metrics })
+    }
+
+    /// Sets other budgets; `None` is none.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Option<&Limits>) -> Self {
+        self.budgets = limits.map(|limits| Arc::new(Budgets::new(limits)));
+        self
+    }
+
+    /// Returns tokens and catalog.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Offers the metrics of requests.
+    ///
+    /// # Errors
+    /// Metrics of these names are registered already.
+    pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+        self.metrics.register(registry)
+    }
+
+    /// Returns how often a request was sent, with repetitions.
+    pub fn count(&self, call: Call) -> u64 {
+        self.metrics.count(call)
+    }
+
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// The service's answer, after quick retries where they help.
+    pub async fn get<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<T, OsError> {
+        let received = self.read(op, &Outgoing::new(request, Method::GET, Bytes::new())).await?;
+        Ok(received.open::<T>()?.value)
+    }
+
+    /// Reads every page of a list.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), if any page is missing: there is no half list. Pages that never end are an error as well.
+    pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OsError> {
+        let mut items = Vec::new();
+        let mut page = Outgoing::new(request, Method::GET, Bytes::new());
+        for _ in 0..MOST_PAGES {
+            let received = self.read(op, &page).await?;
+            let opened = received.open::<Vec<T>>()?;
+            items.extend(opened.value);
+            let Some(next) = opened.next else { return Ok(items) };
+            let query = received.page(&next)?;
+            if page.page.as_ref() == Some(&query) {
+                return Err(received.doubt("the next page is the same page"));
+            }
+            page.page = Some(query);
+        }
+        Err(OsError::new(request.call, Fault::Input(format!("the list has more than {MOST_PAGES} pages").into())))
+    }
+
+    /// Creates an object, as one [`Op::mutate`] for each attempt.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and without the right to write. A request without an answer is not repeated: the next
+    /// reconcile sees what it did.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, OsError> {
+        let out = Outgoing::new(request, Method::POST, wrap(request.call, body)?);
+        Ok(self.write(op, &out).await?.open::<T>()?.value)
+    }
+
+    /// Changes an object; otherwise as [`post`](Self::post).
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub async fn put<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, OsError> {
+        let out = Outgoing::new(request, Method::PUT, wrap(request.call, body)?);
+        Ok(self.write(op, &out).await?.open::<T>()?.value)
+    }
+
+    /// Changes something where the answer has no body (batch of members, failover), or none that matters.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub async fn put_only(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        body: &(impl Serialize + Sync),
+    ) -> Result<(), OsError> {
+        let out = Outgoing::new(request, Method::PUT, wrap(request.call, body)?);
+        self.write(op, &out).await.map(drop)
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post); [`OsError::is_not_found`] tells that it is gone already.
+    pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OsError> {
+        let out = Outgoing::new(request, Method::DELETE, Bytes::new());
+        self.write(op, &out).await.map(drop)
+    }
+
+    /// Creates several objects in one request, all or none, recorded one by one under the names `objects`.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub async fn post_batch<T: DeserializeOwned + Send>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        objects: &[Box<str>],
+        body: &(impl Serialize + Sync),
+    ) -> Result<Vec<T>, OsError> {
+        let out = Outgoing::new(request, Method::POST, wrap(request.call, body)?);
+        let _turn = self.turn(op, request.call).await?;
+        let mutations = objects.iter().map(|object| mutation(request, object)).collect();
+        let failure: Mutex<Option<OsError>> = Mutex::new(None);
+        let sent = async {
+            let items = self.attempt(&out).await.and_then(|received| Ok(received.open::<Vec<T>>()?.value));
+            let items = items.map_err(|error| {
+                *failure.lock() = Some(error.clone());
+                CloudError::from(error)
+            })?;
+            Ok(Reply::new(items.into_iter().map(Ok).collect()))
+        };
+        let results = op.mutate_batch(mutations, sent).await;
+        let failure = failure.into_inner();
+        let results: Result<Vec<T>, CloudError> = results.into_iter().collect();
+        results.map_err(|error| failure.unwrap_or_else(|| OsError::new(request.call, Fault::Refused(error))))
+    }
+
+    async fn read(&self, op: &Op, out: &Outgoing<'_>) -> Result<Received, OsError> {
+        debug_assert_eq!(out.request.call.class(), Class::Read, "{:?}", out.request.call);
+        let sent = async {
+            let mut attempts = 0;
+            Ok(loop {
+                match self.in_turn(op, out).await {
+                    Ok(received) => break Ok(received),
+                    Err((error, began)) => {
+                        if let Err(error) = self.again(op, &mut attempts, began, error).await {
+                            break Err(error);
+                        }
+                    }
+                }
+            })
+        };
+        op.run(sent).await.map_err(|error| OsError::new(out.request.call, Fault::Refused(error)))?
+    }
+
+    async fn write(&self, op: &Op, out: &Outgoing<'_>) -> Result<Received, OsError> {
+        let request = out.request;
+        debug_assert_eq!(request.call.class(), Class::Write, "{:?}", request.call);
+        let mut attempts = 0;
+        loop {
+            let turn = self.turn(op, request.call).await?;
+            let failure: Mutex<Option<OsError>> = Mutex::new(None);
+            let sent = async {
+                let received = self.attempt(out).await.map_err(|error| {
+                    *failure.lock() = Some(error.clone());
+                    CloudError::from(error)
+                })?;
+                let id = received.request_id();
+                let reply = Reply::new(received);
+                Ok(match id {
+                    Some(id) => reply.with_request_id(id),
+                    None => reply,
+                })
+            };
+            let began = tokio::time::Instant::now();
+            let result = op.mutate(mutation(request, &request.object_name()), sent).await;
+            drop(turn);
+            let error = match (result, failure.into_inner()) {
+                (Ok(received), _) => return Ok(received),
+                (Err(_), Some(error)) => error,
+                (Err(refused), None) => OsError::new(request.call, Fault::Refused(refused)),
+            };
+            self.again(op, &mut attempts, began, error).await?;
+        }
+    }
+}
+
+fn mutation(request: &Request<'_>, object: &str) -> Mutation {
+    let mutation = Mutation::new(request.call.name(), object);
+    if request.why.is_empty() { mutation } else { mutation.because(request.why) }
+}
+
+fn wrap(call: Call, body: &impl Serialize) -> Result<Bytes, OsError> {
+    let written = serde_json::to_vec(&Wrapped { key: call.key(), body });
+    written.map(Bytes::from).map_err(|error| OsError::new(call, Fault::Input(error.to_string().into())))
+}

@@ -1,0 +1,188 @@
+//! One request on its way: its turn, its token, its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ccm_core::provider::Op;
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use openstack_api::keystone::AUTH_TOKEN;
+use serde::de::DeserializeOwned;
+use tokio::{sync::SemaphorePermit, time::Instant};
+use url::Url;
+
+use super::{
+    Call, Client, Fault, Meaning, OsError, Request,
+    body::{self, Opened},
+    error::request_id,
+    retry,
+    session::Signed,
+};
+
+/// A request with its method and body.
+pub(super) struct Outgoing<'a> {
+    pub request: &'a Request<'a>,
+    pub method: Method,
+    pub body: Bytes,
+    /// Query in place of the request's own: of a further page.
+    pub page: Option<String>,
+}
+
+impl<'a> Outgoing<'a> {
+    pub(super) fn new(request: &'a Request<'a>, method: Method, body: Bytes) -> Self {
+        Self { request, method, body, page: None }
+    }
+
+    fn url(&self, base: &Url) -> Result<Url, OsError> {
+        let mut url = self.request.url(base)?;
+        if let Some(query) = &self.page {
+            url.set_query(Some(query));
+        }
+        Ok(url)
+    }
+
+    fn http(&self, url: &Url, signed: &Signed, headers: &HeaderMap) -> Result<http::Request<Bytes>, OsError> {
+        let mut http = http::Request::builder().method(self.method.clone()).uri(url.as_str());
+        http = http.header(AUTH_TOKEN, signed.token()).header(header::ACCEPT, "application/json");
+        if !self.body.is_empty() {
+            http = http.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(revision) = self.request.revision {
+            http = http.header(header::IF_MATCH, format!("revision_number={revision}"));
+        }
+        for (name, value) in headers {
+            http = http.header(name, value);
+        }
+        let refused = |error: http::Error| OsError::new(self.request.call, Fault::Input(error.to_string().into()));
+        http.body(self.body.clone()).map_err(refused)
+    }
+}
+
+/// An answer that is none of an error.
+#[derive(Debug)]
+pub(super) struct Received {
+    call: Call,
+    target: Arc<str>,
+    response: Response<Bytes>,
+}
+
+impl Received {
+    /// Reads what is in the envelope.
+    ///
+    /// # Errors
+    /// [`Fault::Doubt`].
+    pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Opened<T>, OsError> {
+        let opened = body::open(self.response.body(), self.call.key());
+        opened.map_err(|error| self.doubt(&format!("the answer cannot be read: {error}")))
+    }
+
+    /// Returns the query of a link to another page. The rest of a link is not followed: behind a proxy it often names another
+    /// scheme, host or path, where the token must not go.
+    pub(super) fn page(&self, link: &str) -> Result<String, OsError> {
+        let query = link.split('#').next().and_then(|link| link.split_once('?')).map(|(_, query)| query);
+        match query {
+            Some(query) if !query.is_empty() => Ok(query.to_owned()),
+            _ => Err(self.doubt("the link to the next page names no page")),
+        }
+    }
+
+    pub(super) fn doubt(&self, reason: &str) -> OsError {
+        OsError::doubt(self.call, &self.target, self.response.status(), reason)
+    }
+
+    pub(super) fn request_id(&self) -> Option<Box<str>> {
+        request_id(self.response.headers())
+    }
+}
+
+impl Client {
+    /// Waits for the turn of a request, which lasts until the permit is dropped.
+    pub(super) async fn turn(&self, op: &Op, call: Call) -> Result<Option<SemaphorePermit<'_>>, OsError> {
+        let Some(budgets) = &self.budgets else { return Ok(None) };
+        let turn = budgets.turn(op, call.service(), call.class()).await;
+        turn.map(Some).map_err(|wait| OsError::new(call, Fault::Budget(wait)))
+    }
+
+    /// One attempt in its turn; an error comes with when the attempt began.
+    pub(super) async fn in_turn(&self, op: &Op, out: &Outgoing<'_>) -> Result<Received, (OsError, Instant)> {
+        let turn = self.turn(op, out.request.call).await.map_err(|error| (error, Instant::now()))?;
+        let began = Instant::now();
+        let result = self.attempt(out).await.map_err(|error| (error, began));
+        drop(turn);
+        result
+    }
+
+    /// Waits before a request whose attempt began then is sent again; gives its error back where that does not help.
+    pub(super) async fn again(
+        &self,
+        op: &Op,
+        attempts: &mut u32,
+        began: Instant,
+        error: OsError,
+    ) -> Result<(), OsError> {
+        *attempts += 1;
+        let throttled = error.meaning() == Meaning::Throttled && error.turn_after().is_none();
+        if let (true, Some(budgets)) = (throttled, &self.budgets) {
+            budgets.throttled(error.call.service(), error.call.class());
+        }
+        if *attempts >= retry::ATTEMPTS || !retry::helps(error.call.class(), began.elapsed(), &error) {
+            return Err(error);
+        }
+        let wait = retry::wait(*attempts, rand::random(), error.retry_after());
+        if !op.sleep(wait).await {
+            return Err(error);
+        }
+        tracing::debug!(request = error.call.name(), attempts, ?wait, %error, "request is sent again");
+        Ok(())
+    }
+
+    /// Sends a request; when its token is refused, once more with a new one.
+    pub(super) async fn attempt(&self, out: &Outgoing<'_>) -> Result<Received, OsError> {
+        let call = out.request.call;
+        let no_way = |error: OsError| OsError { call, ..error };
+        let signed = self.session.current().await.map_err(no_way)?;
+        let first = self.send(out, &signed).await?;
+        let (target, response) = if first.1.status() == StatusCode::UNAUTHORIZED {
+            tracing::debug!(request = call.name(), "the token is not accepted");
+            let renewed = self.session.renewed(&signed, call.service()).await.map_err(no_way)?;
+            let second = self.send(out, &renewed).await?;
+            if second.1.status() == StatusCode::UNAUTHORIZED {
+                self.session.refused(call.service());
+            }
+            second
+        } else {
+            first
+        };
+        match response.status() {
+            status if status.is_success() => Ok(Received { call, target, response }),
+            status if status.is_redirection() => {
+                let words =
+                    "the answer is a redirection, which is not followed: set the service's own address in the catalog";
+                Err(OsError::doubt(call, &target, status, words))
+            }
+            status => Err(OsError::refused(call, &target, status, response.headers(), response.body())),
+        }
+    }
+
+    async fn send(&self, out: &Outgoing<'_>, signed: &Signed) -> Result<(Arc<str>, Response<Bytes>), OsError> {
+        let call = out.request.call;
+        let (base, headers) = self.session.way(call, signed).await?;
+        let url = out.url(&base)?;
+        let target: Arc<str> = format!("{} {}", out.method, shown(&url)).into();
+        let http = out.http(&url, signed, &headers)?;
+        let began = Instant::now();
+        let sent = self.transport.send(http).await;
+        let failed = sent.as_ref().map_or(true, |response| response.status().as_u16() >= 400);
+        self.metrics.attempt(call, began, failed);
+        match sent {
+            Ok(response) => Ok((target, response)),
+            Err(error) => Err(OsError { call, target, fault: Fault::Unanswered(Arc::new(error)) }),
+        }
+    }
+}
+
+/// A URL without user, password and query.
+pub(super) fn shown(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}{}", url.scheme(), url.path())
+}

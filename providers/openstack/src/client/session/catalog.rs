@@ -1,0 +1,125 @@
+//! The catalog: where each service is.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use openstack_api::keystone::{CatalogEndpoint, CatalogService};
+use url::Url;
+
+use crate::{
+    client::{Service, SessionError},
+    config::Interface,
+};
+
+fn region(endpoint: &CatalogEndpoint) -> &str {
+    endpoint.region_id.as_deref().or(endpoint.region.as_deref()).unwrap_or_default()
+}
+
+fn is_in(endpoint: &CatalogEndpoint, region: &str) -> bool {
+    region.is_empty() || [&endpoint.region, &endpoint.region_id].into_iter().flatten().any(|own| own == region)
+}
+
+/// Finds a service. Without a region the first endpoint of the interface is taken.
+///
+/// # Errors
+/// There is none; the message says what there is.
+pub(super) fn find(
+    catalog: &[CatalogService],
+    service: Service,
+    wanted: &str,
+    interface: Interface,
+) -> Result<Url, SessionError> {
+    let own = catalog.iter().filter(|entry| names(service).contains(&entry.kind.as_str()));
+    let endpoints: Vec<&CatalogEndpoint> = own.flat_map(|entry| &entry.endpoints).collect();
+    let found = endpoints.iter().find(|e| e.interface == interface.as_str() && is_in(e, wanted));
+    let Some(found) = found else {
+        return Err(SessionError::NoEndpoint(missing(catalog, &endpoints, service, wanted, interface).into()));
+    };
+    let url = Url::parse(&found.url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    url.ok_or_else(|| {
+        let words = format!("the catalog's {} endpoint of {service} is no URL: {:?}", interface.as_str(), found.url);
+        SessionError::NoEndpoint(words.into())
+    })
+}
+
+/// Type of a service, and what it was called before.
+fn names(service: Service) -> &'static [&'static str] {
+    match service {
+        Service::Compute => &["compute"],
+        Service::Network => &["network"],
+        Service::LoadBalancer => &["load-balancer", "load_balancer"],
+        Service::KeyManager => &["key-manager", "key_manager"],
+        Service::Identity => &["identity"],
+    }
+}
+
+fn missing(
+    catalog: &[CatalogService],
+    endpoints: &[&CatalogEndpoint],
+    service: Service,
+    wanted: &str,
+    interface: Interface,
+) -> String {
+    let mut words = format!("the catalog has no {} endpoint of {service}", interface.as_str());
+    if !wanted.is_empty() {
+        let _ = write!(words, " in region {wanted:?}");
+    }
+    let there: BTreeSet<String> = endpoints.iter().map(|e| format!("{} in {:?}", e.interface, region(e))).collect();
+    let types: BTreeSet<&str> = catalog.iter().map(|entry| entry.kind.as_str()).collect();
+    let list = |items: Vec<String>| if items.is_empty() { "nothing".to_owned() } else { items.join(", ") };
+    let _ = match there.is_empty() {
+        false => write!(words, "; it has: {}", list(there.into_iter().collect())),
+        true => write!(words, "; services in it: {}", list(types.into_iter().map(str::to_owned).collect())),
+    };
+    words
+}
+
+/// Adds a service's version to an address that has none.
+pub(super) fn versioned(service: Service, endpoint: &Url) -> Url {
+    let (root, version) = split(endpoint);
+    let tail: &[&str] = match service {
+        Service::LoadBalancer => &["lbaas"],
+        _ => &[],
+    };
+    let own = match service {
+        Service::Compute => "v2.1",
+        Service::Network | Service::LoadBalancer => "v2.0",
+        Service::KeyManager => "v1",
+        Service::Identity => "v3",
+    };
+    let mut url = root;
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty();
+        match version {
+            Some(rest) => segments.extend(&rest),
+            None => segments.push(own),
+        };
+        if version_end(endpoint, tail) {
+            segments.extend(tail);
+        }
+    }
+    url
+}
+
+/// Tells whether the tail is not there yet.
+fn version_end(endpoint: &Url, tail: &[&str]) -> bool {
+    let last = endpoint.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    tail.last().is_some_and(|tail| *tail != last)
+}
+
+/// Splits an address into what stands before its version, and the version with what follows.
+pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
+    let segments: Vec<String> = endpoint.path().split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect();
+    let at = segments.iter().position(|segment| is_version(segment));
+    let mut root = endpoint.clone();
+    root.set_query(None);
+    root.set_fragment(None);
+    let before = at.map_or(segments.as_slice(), |at| &segments[..at]);
+    root.set_path(&format!("/{}", before.join("/")));
+    (root, at.map(|at| segments[at..].to_vec()))
+}
+
+/// `v2`, `v2.1`, `v3`.
+fn is_version(segment: &str) -> bool {
+    let Some(number) = segment.strip_prefix('v') else { return false };
+    !number.is_empty() && number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+}

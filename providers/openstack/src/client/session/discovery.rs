@@ -1,0 +1,238 @@
+//! Versions: of Nova, whose microversion decides what servers look like, and of Octavia, which gate features.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use openstack_api::{
+    keystone,
+    version::{Version, VersionDocument, Versions, number},
+};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::Mutex as AsyncMutex;
+use url::Url;
+
+use super::{Session, catalog};
+use crate::client::{Call, Fault, OsError, Service, SessionError, send::shown};
+
+/// A microversion of Nova, such as 2.69.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Microversion(pub u16, pub u16);
+
+impl Microversion {
+    /// What every Nova speaks: flavors are IDs.
+    pub const BASE: Self = Self(2, 1);
+    /// Servers carry their flavor's name.
+    pub const FLAVORS: Self = Self(2, 47);
+    /// Servers in a cell that is down are listed, with status `UNKNOWN`.
+    pub const DOWN_CELLS: Self = Self(2, 69);
+}
+
+impl fmt::Display for Microversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl Microversion {
+    fn read(text: Option<&str>) -> Option<Self> {
+        number(text?).map(|(major, minor)| Self(major, minor))
+    }
+}
+
+/// A version of Octavia's API, such as 2.27.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OctaviaVersion(pub u16, pub u16);
+
+impl fmt::Display for OctaviaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}.{}", self.0, self.1)
+    }
+}
+
+/// Versions that were asked for, each once for an address.
+#[derive(Default)]
+pub(super) struct Known {
+    compute: Once<Compute>,
+    octavia: Once<OctaviaVersion>,
+}
+
+/// Something that is asked for once, by one request for all who need it.
+struct Once<T> {
+    known: Mutex<Option<(Url, Arc<T>)>>,
+    asking: AsyncMutex<()>,
+}
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self { known: Mutex::new(None), asking: AsyncMutex::default() }
+    }
+}
+
+impl<T> Once<T> {
+    fn known(&self, endpoint: &Url) -> Option<Arc<T>> {
+        self.known.lock().as_ref().filter(|(at, _)| at == endpoint).map(|(_, value)| value.clone())
+    }
+
+    async fn get<F>(&self, endpoint: &Url, ask: impl FnOnce() -> F) -> Result<Arc<T>, OsError>
+    where
+        F: Future<Output = Result<T, OsError>>,
+    {
+        if let Some(known) = self.known(endpoint) {
+            return Ok(known);
+        }
+        let _asking = self.asking.lock().await;
+        if let Some(known) = self.known(endpoint) {
+            return Ok(known);
+        }
+        let value = Arc::new(ask().await?);
+        *self.known.lock() = Some((endpoint.clone(), value.clone()));
+        Ok(value)
+    }
+}
+
+/// How Nova is spoken to.
+#[derive(Debug)]
+pub(super) struct Compute {
+    pub base: Url,
+    version: Microversion,
+}
+
+impl Compute {
+    /// The old header as well as the new one: each release knows one of them, most know both.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if self.version > Microversion::BASE {
+            let versions = [
+                ("openstack-api-version", format!("compute {}", self.version)),
+                ("x-openstack-nova-api-version", self.version.to_string()),
+            ];
+            for (name, value) in versions {
+                if let Ok(value) = HeaderValue::from_str(&value) {
+                    headers.insert(HeaderName::from_static(name), value);
+                }
+            }
+        }
+        headers
+    }
+}
+
+/// The documents of all services: one version, or some.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Document {
+    One(VersionDocument),
+    Listed(Versions),
+    Nested(keystone::Versions),
+}
+
+impl Document {
+    fn read(body: &[u8]) -> Result<Vec<Version>, String> {
+        match serde_json::from_slice(body) {
+            Ok(Self::One(document)) => Ok(vec![document.version]),
+            Ok(Self::Listed(listed)) => Ok(listed.versions),
+            Ok(Self::Nested(nested)) => Ok(nested.versions.values),
+            Err(error) => Err(format!("the answer is no list of versions: {error}")),
+        }
+    }
+}
+
+impl Session {
+    /// Returns the microversion that servers are read in.
+    ///
+    /// # Errors
+    /// Nova does not say which ones it has.
+    pub async fn microversion(&self) -> Result<Microversion, OsError> {
+        let endpoint = self.endpoint(Service::Compute).await?;
+        Ok(self.compute(&endpoint).await?.version)
+    }
+
+    /// Returns the newest version of Octavia's API.
+    ///
+    /// # Errors
+    /// Octavia does not say which ones it has.
+    pub async fn octavia(&self) -> Result<OctaviaVersion, OsError> {
+        let endpoint = self.endpoint(Service::LoadBalancer).await?;
+        let ask = || async {
+            let asked = with_slash(&catalog::split(&endpoint).0);
+            let versions = self.document(Call::VersionList, &asked).await?;
+            let newest = versions.iter().filter_map(Version::number).max();
+            newest.map(|(major, minor)| OctaviaVersion(major, minor)).ok_or_else(|| {
+                let words = format!("{} lists no version", shown(&asked));
+                OsError::new(Call::VersionList, Fault::Session(Arc::new(SessionError::Version(words.into()))))
+            })
+        };
+        Ok(*self.versions.octavia.get(&endpoint, ask).await?)
+    }
+
+    pub(super) async fn compute(&self, endpoint: &Url) -> Result<Arc<Compute>, OsError> {
+        let ask = || async {
+            let (root, version) = catalog::split(endpoint);
+            let base = catalog::versioned(Service::Compute, endpoint);
+            let mut asked = with_slash(&root);
+            if let Some(segment) = version.as_ref().and_then(|segments| segments.first())
+                && let Ok(mut segments) = asked.path_segments_mut()
+            {
+                segments.pop_if_empty().push(segment).push("");
+            }
+            let versions = self.document(Call::ComputeVersionGet, &asked).await?;
+            let own =
+                base.path_segments().and_then(|mut s| s.find(|s| s.starts_with('v'))).unwrap_or_default().to_owned();
+            let found = versions.iter().find(|v| v.id == own).or_else(|| versions.iter().find(|v| v.id == "v2.1"));
+            let Some(found) = found else {
+                let there: Vec<&str> = versions.iter().map(|v| v.id.as_str()).collect();
+                let words = format!("{} has no v2.1, only {}", shown(&asked), there.join(", "));
+                return Err(OsError::new(
+                    Call::ComputeVersionGet,
+                    Fault::Session(Arc::new(SessionError::Version(words.into()))),
+                ));
+            };
+            Ok(Compute { base, version: chosen(found) })
+        };
+        self.versions.compute.get(endpoint, ask).await
+    }
+
+    async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OsError> {
+        let response = self.ask(call, Method::GET, url, Bytes::new()).await?;
+        let target: Arc<str> = format!("GET {}", shown(url)).into();
+        Document::read(response.body()).map_err(|words| OsError::doubt(call, &target, response.status(), words))
+    }
+}
+
+/// Chooses the microversion: the lowest that shows what is needed, so that newer releases change nothing.
+fn chosen(version: &Version) -> Microversion {
+    let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
+    let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
+    let wanted = [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE];
+    wanted.into_iter().find(|wanted| (oldest..=newest).contains(wanted)).unwrap_or(oldest)
+}
+
+/// Finds Keystone v3 in its list of versions, on the host that was asked: secrets go nowhere else.
+pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
+    let versions = Document::read(body)?;
+    let good = |v: &&Version| {
+        v.id.contains("v3") && ["current", "supported", "stable"].iter().any(|s| v.status.eq_ignore_ascii_case(s))
+    };
+    let Some(version) = versions.iter().find(good) else {
+        let there: Vec<String> = versions.iter().map(|v| format!("{} ({})", v.id, v.status)).collect();
+        return Err(format!("no version 3 of the identity service is there, only: {}", there.join(", ")));
+    };
+    let link = version.self_link().and_then(|link| root.join(link).ok());
+    let mut found = root.clone();
+    match link.filter(|link| link.host_str() == root.host_str() && catalog::split(link).1.is_some()) {
+        Some(link) => found.set_path(link.path()),
+        None => found = catalog::versioned(Service::Identity, root),
+    }
+    Ok(found)
+}
+
+/// Documents are asked for with a slash at the end.
+pub(super) fn with_slash(url: &Url) -> Url {
+    let mut url = url.clone();
+    if !url.path().ends_with('/') {
+        let path = format!("{}/", url.path());
+        url.set_path(&path);
+    }
+    url
+}

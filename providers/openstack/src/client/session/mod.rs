@@ -1,0 +1,243 @@
+//! Tokens and the catalog: one token for the process, renewed before it expires or when a service refuses it.
+
+mod catalog;
+mod discovery;
+mod keystone;
+mod token;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
+use tokio::{sync::Mutex as AsyncMutex, time::Instant};
+use url::Url;
+
+use self::discovery::Known;
+pub use self::discovery::{Microversion, OctaviaVersion};
+use super::{Call, Fault, OsError, Service, SessionError, Transport, metrics::ApiMetrics};
+use crate::config::{Auth, Cloud, Interface};
+
+/// First pause after Keystone did not give a token; doubles to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause; also after credentials were refused, since many wrong attempts lock a user out.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a service that refuses fresh tokens gets no other ones.
+const REFUSED: Duration = Duration::from_secs(10);
+/// A token is renewed when less than this, or a tenth of its life, is left.
+const MARGIN: Duration = Duration::from_secs(300);
+
+/// Where credentials come from. Asked for each token, so that changed ones are used without a restart.
+pub trait Credentials: Send + Sync + 'static {
+    /// Returns the credentials of now.
+    ///
+    /// # Errors
+    /// They cannot be read: which file, and why.
+    fn read(&self) -> Result<Auth, Box<str>>;
+
+    /// Returns a number that changes when the credentials may have changed: a pause after a refusal ends then.
+    fn stamp(&self) -> u64 {
+        0
+    }
+}
+
+impl Credentials for Auth {
+    fn read(&self) -> Result<Auth, Box<str>> {
+        Ok(self.clone())
+    }
+}
+
+/// The token of the process and what came with it.
+pub struct Session {
+    credentials: Arc<dyn Credentials>,
+    transport: Arc<dyn Transport>,
+    metrics: ApiMetrics,
+    region: Box<str>,
+    interface: Interface,
+    signed: Mutex<Option<Arc<Signed>>>,
+    /// Held while a token is asked for: one request for all who need it.
+    renewal: AsyncMutex<Renewal>,
+    /// When services refused a fresh token.
+    refusals: Mutex<BTreeMap<Service, Instant>>,
+    versions: Known,
+}
+
+#[derive(Default)]
+struct Renewal {
+    generation: u64,
+    failure: Option<Failure>,
+    /// Address of Keystone that was found below an address without a version.
+    found: Option<(Url, Url)>,
+}
+
+struct Failure {
+    error: Arc<SessionError>,
+    pause: Duration,
+    until: Instant,
+    stamp: u64,
+}
+
+/// A token with its catalog.
+pub(super) struct Signed {
+    token: HeaderValue,
+    generation: u64,
+    renew_at: Instant,
+    expires_at: Instant,
+    /// Addresses of the services, with their versions where the catalog has them.
+    endpoints: BTreeMap<Service, Result<Url, Arc<SessionError>>>,
+}
+
+impl Signed {
+    pub(super) fn token(&self) -> &HeaderValue {
+        &self.token
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        cloud: &Cloud,
+        credentials: Arc<dyn Credentials>,
+        transport: Arc<dyn Transport>,
+        metrics: ApiMetrics,
+    ) -> Self {
+        Self {
+            credentials,
+            transport,
+            metrics,
+            region: cloud.region.clone(),
+            interface: cloud.interface,
+            signed: Mutex::default(),
+            renewal: AsyncMutex::default(),
+            refusals: Mutex::default(),
+            versions: Known::default(),
+        }
+    }
+
+    /// Returns the address of a service in the catalog, as that has it.
+    ///
+    /// # Errors
+    /// The catalog does not have it; the message says what it has.
+    pub async fn endpoint(&self, service: Service) -> Result<Url, OsError> {
+        let call = Call::TokenCreate;
+        let signed = self.current().await?;
+        signed.endpoint(service).map_err(|error| OsError::new(call, Fault::Session(error)))
+    }
+
+    /// Returns the token: the one there is unless it is about to expire.
+    pub(super) async fn current(&self) -> Result<Arc<Signed>, OsError> {
+        let signed = self.signed.lock().clone();
+        let now = Instant::now();
+        match signed {
+            Some(signed) if now < signed.renew_at => Ok(signed),
+            Some(signed) if now < signed.expires_at => {
+                // Somebody renews it in time; until then it is good.
+                let Ok(renewal) = self.renewal.try_lock() else { return Ok(signed) };
+                let renewed = self.renew(renewal, Some(signed.generation)).await;
+                renewed.or_else(|error| {
+                    tracing::warn!(error = &*error as &dyn std::error::Error, "the token cannot be renewed yet");
+                    Ok(signed)
+                })
+            }
+            old => {
+                let renewal = self.renewal.lock().await;
+                let renewed = self.renew(renewal, old.map(|old| old.generation)).await;
+                renewed.map_err(|error| OsError::new(Call::TokenCreate, Fault::Session(error)))
+            }
+        }
+    }
+
+    /// Returns another token than this one, which a service refused.
+    pub(super) async fn renewed(&self, old: &Signed, service: Service) -> Result<Arc<Signed>, OsError> {
+        let failed = |error| OsError::new(Call::TokenCreate, Fault::Session(error));
+        let refused = self.refusals.lock().get(&service).copied();
+        if refused.is_some_and(|at| at.elapsed() < REFUSED) {
+            let words = format!("the {service} service does not accept tokens that were just issued");
+            let url = shown_or_none(old.endpoints.get(&service));
+            return Err(failed(Arc::new(SessionError::Denied { url, message: words.into() })));
+        }
+        let renewal = self.renewal.lock().await;
+        self.renew(renewal, Some(old.generation)).await.map_err(failed)
+    }
+
+    /// Notes that a service refused a token that had just been issued.
+    pub(super) fn refused(&self, service: Service) {
+        self.refusals.lock().insert(service, Instant::now());
+    }
+
+    /// Asks for a token unless there is another one than of this generation.
+    async fn renew(
+        &self,
+        mut renewal: tokio::sync::MutexGuard<'_, Renewal>,
+        generation: Option<u64>,
+    ) -> Result<Arc<Signed>, Arc<SessionError>> {
+        if let Some(signed) = self.signed.lock().clone().filter(|signed| Some(signed.generation) != generation) {
+            return Ok(signed);
+        }
+        let stamp = self.credentials.stamp();
+        let failure = renewal.failure.as_ref();
+        if let Some(failure) = failure.filter(|failure| Instant::now() < failure.until && failure.stamp == stamp) {
+            return Err(failure.error.clone());
+        }
+        match self.authenticate(&mut renewal).await {
+            Ok(signed) => {
+                renewal.failure = None;
+                let signed = Arc::new(signed);
+                *self.signed.lock() = Some(signed.clone());
+                Ok(signed)
+            }
+            Err(error) => {
+                let pause = renewal.failure.as_ref().map_or(FIRST_PAUSE, |failure| failure.pause * 2);
+                let (pause, error) = (error.pause(pause), Arc::new(error));
+                let until = Instant::now() + pause;
+                renewal.failure = Some(Failure { error: error.clone(), pause, until, stamp });
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns where a request goes, with the headers that choose a version.
+    pub(super) async fn way(&self, call: Call, signed: &Signed) -> Result<(Url, HeaderMap), OsError> {
+        let endpoint = signed.endpoint(call.service()).map_err(|error| OsError::new(call, Fault::Session(error)))?;
+        match call.service() {
+            Service::Compute => {
+                let compute = self.compute(&endpoint).await.map_err(|error| OsError { call, ..error })?;
+                Ok((compute.base.clone(), compute.headers()))
+            }
+            service => Ok((catalog::versioned(service, &endpoint), HeaderMap::new())),
+        }
+    }
+}
+
+impl Signed {
+    fn endpoint(&self, service: Service) -> Result<Url, Arc<SessionError>> {
+        match self.endpoints.get(&service) {
+            Some(endpoint) => endpoint.clone(),
+            None => Err(Arc::new(SessionError::NoEndpoint(format!("the catalog has no {service}").into()))),
+        }
+    }
+}
+
+impl SessionError {
+    /// How long not to ask again, after a pause that grows.
+    fn pause(&self, pause: Duration) -> Duration {
+        match self {
+            Self::Unavailable { retry_after: Some(after), .. } => {
+                (*after).clamp(pause.min(LONGEST_PAUSE), LONGEST_PAUSE)
+            }
+            Self::Denied { .. } => LONGEST_PAUSE,
+            _ => pause.min(LONGEST_PAUSE),
+        }
+    }
+}
+
+fn shown_or_none(endpoint: Option<&Result<Url, Arc<SessionError>>>) -> Box<str> {
+    endpoint.and_then(|endpoint| endpoint.as_ref().ok()).map(super::send::shown).unwrap_or_default().into()
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("region", &self.region)
+            .field("interface", &self.interface)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,354 @@
+//! What everything else reads: complete, checked, nothing left to interpret.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use ipnet::IpNet;
+use openstack_api::Secret;
+use url::Url;
+
+use super::Mistake;
+
+/// The configuration of the provider, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Who we are, and where the cloud is: `[Global]`.
+    pub cloud: Cloud,
+    /// `[Networking]`.
+    pub networking: Networking,
+    /// `[Route]`: the router; `None` means no routes.
+    pub router: Option<Box<str>>,
+    /// `[LoadBalancer]`; `None` when `enabled=false`.
+    pub load_balancer: Option<LoadBalancer>,
+    /// `[Requests]`: budgets.
+    pub limits: Limits,
+    /// Whether provider IDs name the region: `OS_CCM_REGIONAL=true`.
+    pub regional_ids: bool,
+    /// What the file says without effect: to be told once.
+    pub warnings: Vec<Mistake>,
+}
+
+impl Settings {
+    /// Makes settings with every default, for a cloud.
+    pub fn new(cloud: Cloud) -> Self {
+        Self {
+            cloud,
+            networking: Networking::default(),
+            router: None,
+            load_balancer: Some(LoadBalancer::default()),
+            limits: Limits::default(),
+            regional_ids: false,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Settings as they are shared.
+pub type SharedSettings = Arc<Settings>;
+
+/// Who we are, and where the cloud is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cloud {
+    /// Credentials.
+    pub auth: Auth,
+    /// Region of the endpoints, of labels and of provider IDs; empty when none is named.
+    pub region: Box<str>,
+    /// Which endpoints of the catalog are used. Default public.
+    pub interface: Interface,
+    /// TLS.
+    pub tls: Tls,
+    /// Longest time of one request, with its answer. Default 60 s.
+    pub request_timeout: Duration,
+}
+
+impl Cloud {
+    /// Makes a cloud with every default.
+    pub fn new(auth: Auth) -> Self {
+        Self {
+            auth,
+            region: "".into(),
+            interface: Interface::Public,
+            tls: Tls::default(),
+            request_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What Keystone is asked for a token with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// Keystone, as configured: with a version or without.
+    pub url: Url,
+    /// Who we are.
+    pub identity: Identity,
+    /// What the token is to be good for.
+    pub scope: Scope,
+}
+
+/// Who we are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// User and password.
+    Password {
+        /// The user.
+        user: User,
+        /// The password.
+        password: Secret,
+    },
+    /// An application credential by its ID.
+    Credential {
+        /// Its ID.
+        id: Box<str>,
+        /// Its secret.
+        secret: Secret,
+    },
+    /// An application credential by its name.
+    NamedCredential {
+        /// Its name.
+        name: Box<str>,
+        /// Whose it is.
+        user: User,
+        /// Its secret.
+        secret: Secret,
+    },
+    /// A token, exchanged for another one.
+    Token(Secret),
+}
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum User {
+    /// By ID.
+    Id(Box<str>),
+    /// By name in a domain.
+    Name {
+        /// The name.
+        name: Box<str>,
+        /// Its domain.
+        domain: Domain,
+    },
+}
+
+/// A domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// By ID.
+    Id(Box<str>),
+    /// By name.
+    Name(Box<str>),
+}
+
+/// What a token is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// What Keystone chooses: the user's default project, or that of the application credential.
+    Default,
+    /// A project by ID.
+    Project(Box<str>),
+    /// A project by name.
+    ProjectName {
+        /// The name.
+        name: Box<str>,
+        /// Its domain.
+        domain: Domain,
+    },
+    /// A domain.
+    Domain(Domain),
+    /// What a trust gives.
+    Trust(Box<str>),
+}
+
+/// Which endpoints of the catalog are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interface {
+    /// `public`.
+    #[default]
+    Public,
+    /// `internal`.
+    Internal,
+    /// `admin`.
+    Admin,
+}
+
+impl Interface {
+    /// Returns the spelling of the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Internal => "internal",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// TLS: files are read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// `ca-file`: authorities in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// `cert-file` and `key-file`.
+    pub client: Option<ClientPair>,
+    /// `tls-insecure`: certificates of servers are not checked.
+    pub insecure: bool,
+}
+
+/// Files of a client certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPair {
+    /// The chain.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Addresses of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networking {
+    /// `ipv6-support-disabled`: no IPv6 addresses.
+    pub ipv6_disabled: bool,
+    /// `public-network-name`: networks whose addresses are external.
+    pub public_networks: Vec<Box<str>>,
+    /// `internal-network-name`: if there are any, only these networks give internal addresses.
+    pub internal_networks: Vec<Box<str>>,
+    /// `address-sort-order`: networks, the best first.
+    pub sort_order: Vec<IpNet>,
+}
+
+/// Load balancers.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent switches, each a key of the file")]
+pub struct LoadBalancer {
+    /// `lb-provider`. Default `amphora`.
+    pub provider: Box<str>,
+    /// `lb-method`. Default `ROUND_ROBIN`.
+    pub method: Box<str>,
+    /// Where addresses come from: `floating-network-id`, `network-id`, `subnet-id` and the like.
+    pub network: LbNetwork,
+    /// `create-monitor`. Default false.
+    pub create_monitor: bool,
+    /// `monitor-delay`, whole seconds. Default 5 s.
+    pub monitor_delay: Duration,
+    /// `monitor-timeout`, whole seconds. Default 3 s.
+    pub monitor_timeout: Duration,
+    /// `monitor-max-retries`. Default 1.
+    pub monitor_max_retries: u32,
+    /// `monitor-max-retries-down`. Default 3.
+    pub monitor_max_retries_down: u32,
+    /// `manage-security-groups`. Default false.
+    pub manage_security_groups: bool,
+    /// `internal-lb`. Default false.
+    pub internal: bool,
+    /// `node-selector`: labels that nodes of every Service must have; an empty value matches any.
+    pub node_selector: BTreeMap<Box<str>, Box<str>>,
+    /// `cascade-delete`. Default true.
+    pub cascade_delete: bool,
+    /// `flavor-id`.
+    pub flavor: Option<Box<str>>,
+    /// `availability-zone`.
+    pub availability_zone: Option<Box<str>>,
+    /// `enable-ingress-hostname`. Default false.
+    pub ingress_hostname: bool,
+    /// `ingress-hostname-suffix`. Default `nip.io`.
+    pub ingress_hostname_suffix: Box<str>,
+    /// `max-shared-lb`. Default 2.
+    pub max_shared: u32,
+    /// `default-tls-container-ref`.
+    pub tls_container: Option<Box<str>>,
+    /// `container-store`. Default Barbican.
+    pub container_store: ContainerStore,
+    /// `provider-requires-serial-api-calls`. Default false.
+    pub serial_calls: bool,
+    /// How often a balancer that is not ready is looked at before that is worth a warning: `OCCM_WAIT_LB_ACTIVE_STEPS`.
+    /// Default 23; the pauses grow from 1 s by a fifth each.
+    pub wait_steps: u32,
+    /// `[LoadBalancerClass "name"]`, with the values of `default-LoadBalancerClass` where it has none of its own.
+    pub classes: BTreeMap<Box<str>, LbNetwork>,
+}
+
+impl Default for LoadBalancer {
+    fn default() -> Self {
+        Self {
+            provider: "amphora".into(),
+            method: "ROUND_ROBIN".into(),
+            network: LbNetwork::default(),
+            create_monitor: false,
+            monitor_delay: Duration::from_secs(5),
+            monitor_timeout: Duration::from_secs(3),
+            monitor_max_retries: 1,
+            monitor_max_retries_down: 3,
+            manage_security_groups: false,
+            internal: false,
+            node_selector: BTreeMap::new(),
+            cascade_delete: true,
+            flavor: None,
+            availability_zone: None,
+            ingress_hostname: false,
+            ingress_hostname_suffix: "nip.io".into(),
+            max_shared: 2,
+            tls_container: None,
+            container_store: ContainerStore::Barbican,
+            serial_calls: false,
+            wait_steps: 23,
+            classes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Where addresses come from. `None` is a key that is not there or empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LbNetwork {
+    /// `floating-network-id`: external network; without it one is looked for.
+    pub floating_network: Option<Box<str>>,
+    /// `floating-subnet-id`.
+    pub floating_subnet_id: Option<Box<str>>,
+    /// `floating-subnet`: pattern of names.
+    pub floating_subnet: Option<Box<str>>,
+    /// `floating-subnet-tags`.
+    pub floating_subnet_tags: Option<Box<str>>,
+    /// `network-id`.
+    pub network: Option<Box<str>>,
+    /// `subnet-id`.
+    pub subnet: Option<Box<str>>,
+    /// `member-subnet-id`.
+    pub member_subnet: Option<Box<str>>,
+}
+
+/// Where certificates of listeners are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerStore {
+    /// `barbican`: references are checked there.
+    Barbican,
+    /// `external`: references are passed on as they are.
+    External,
+    /// Anything else, passed on as it is, with a warning.
+    Other(Box<str>),
+}
+
+/// Budgets of requests, of the whole process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Reads. Default 50/s, 200 at once after a pause.
+    pub read: Rate,
+    /// Changes. Default 20/s, 400 at once after a pause.
+    pub write: Rate,
+    /// Requests without an answer yet. Default 32.
+    pub in_flight: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read: Rate { per_second: 50.0, burst: 200 },
+            write: Rate { per_second: 20.0, burst: 400 },
+            in_flight: 32,
+        }
+    }
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Tokens per second; more than 0.
+    pub per_second: f64,
+    /// Capacity; at least 1.
+    pub burst: u32,
+}

@@ -1,0 +1,131 @@
+//! Addresses of a Node, in the order that upstream gives them.
+
+use std::{cmp::Reverse, net::IpAddr};
+
+use ccm_core::k8s::{AddressType, NodeAddress};
+use ipnet::IpNet;
+
+use super::machine::{Machine, NetworkAddress, Nic};
+
+/// Which addresses a Node shows, and in which order: section `[Networking]` of `cloud.conf`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressRules {
+    /// Leaves IPv6 addresses out (`ipv6-support-disabled`).
+    pub no_ipv6: bool,
+    /// Networks whose addresses are external (`public-network-name`).
+    pub public: Vec<String>,
+    /// Networks whose addresses are internal, and no others; every network where empty (`internal-network-name`).
+    pub internal: Vec<String>,
+    /// Networks whose addresses come first, most wanted first (`address-sort-order`).
+    pub order: Vec<IpNet>,
+}
+
+/// Addresses of a server; `sub_ports` are fixed addresses of trunks' sub-ports.
+///
+/// Fixed addresses of active ports first, then the access addresses and the host name, then what Nova shows by network
+/// name; an address on a network that `rules` call public is external, one on a network that is neither is left out.
+pub fn of(machine: &Machine, nics: &[Nic], sub_ports: &[NetworkAddress], rules: &AddressRules) -> Vec<NodeAddress> {
+    let mut list = List { rules, found: Vec::new() };
+    for address in nics.iter().filter(|nic| nic.active).flat_map(|nic| &nic.fixed) {
+        list.add(AddressType::InternalIp, address);
+    }
+    for address in [&machine.access_v4, &machine.access_v6].into_iter().flatten() {
+        list.add(AddressType::ExternalIp, address);
+    }
+    if let Some(name) = &machine.hostname {
+        list.put(NodeAddress::new(AddressType::Hostname, name.clone()));
+    }
+    let mut networks: Vec<_> = machine.networks.iter().chain(sub_ports).collect();
+    networks.sort_by(|a, b| a.network.cmp(&b.network));
+    for NetworkAddress { network, address, floating } in networks {
+        list.add_on(network, address, *floating);
+    }
+    let mut found = list.found;
+    if !rules.order.is_empty() {
+        sort(&mut found, &rules.order);
+    }
+    found
+}
+
+struct List<'a> {
+    rules: &'a AddressRules,
+    found: Vec<NodeAddress>,
+}
+
+impl List<'_> {
+    /// Adds an address unless its family is switched off.
+    fn add(&mut self, kind: AddressType, address: &str) {
+        if !self.hides(address) {
+            self.put(NodeAddress::new(kind, address));
+        }
+    }
+
+    /// Adds, moves or takes out an address as the rules of its network say.
+    fn add_on(&mut self, network: &str, address: &str, floating: bool) {
+        let is = |names: &[String]| names.iter().any(|name| name == network);
+        if self.hides(address) {
+        } else if floating {
+            self.add(AddressType::ExternalIp, address);
+        } else if is(&self.rules.public) {
+            self.take_out(address);
+            self.add(AddressType::ExternalIp, address);
+        } else if self.rules.internal.is_empty() || is(&self.rules.internal) {
+            self.add(AddressType::InternalIp, address);
+        } else {
+            self.take_out(address);
+        }
+    }
+
+    fn put(&mut self, address: NodeAddress) {
+        if !self.found.contains(&address) {
+            self.found.push(address);
+        }
+    }
+
+    fn take_out(&mut self, address: &str) {
+        self.found.retain(|known| &*known.address != address);
+    }
+
+    fn hides(&self, address: &str) -> bool {
+        self.rules.no_ipv6 && address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6())
+    }
+}
+
+/// Reads `address-sort-order`: networks by comma or space. What is none is given back as well, to be told.
+pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
+    let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+    let (mut networks, mut wrong) = (Vec::new(), Vec::new());
+    for word in words {
+        match word.parse::<IpNet>() {
+            Ok(network) => networks.push(network.trunc()),
+            Err(_) => wrong.push(word),
+        }
+    }
+    (networks, wrong)
+}
+
+/// Sorts: what is in an earlier network first, by number within one; the rest stays in order behind.
+pub fn sort(addresses: &mut [NodeAddress], order: &[IpNet]) {
+    addresses.sort_by_cached_key(|address| {
+        let ip = address.address.parse::<IpAddr>().ok();
+        let priority = ip.map_or(0, |ip| priority(ip, order));
+        (Reverse(priority), ip.filter(|_| priority > 0).map(number))
+    });
+}
+
+/// How much an address is wanted: the most in the first network, 1 in the last, 0 in none.
+fn priority(ip: IpAddr, order: &[IpNet]) -> usize {
+    order.iter().position(|network| network.contains(&ip)).map_or(0, |place| order.len() - place)
+}
+
+/// An address as a number among both families, as 16 bytes.
+fn number(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+#[cfg(test)]
+#[path = "addresses_tests.rs"]
+mod tests;

@@ -1,0 +1,79 @@
+//! Names of the cloud, as values of labels.
+
+/// Most characters in the value of a label.
+const MOST: usize = 63;
+
+/// Makes a zone's name fit for a label: each run of other characters becomes one `-`, ends are letters or digits.
+pub fn zone(name: &str) -> String {
+    let mut value = String::with_capacity(name.len());
+    for letter in name.chars() {
+        let fits = letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
+        if fits {
+            value.push(letter);
+        } else if !value.ends_with(REPLACED) {
+            value.push(REPLACED);
+        }
+    }
+    let value = value.replace(REPLACED, "-");
+    let cut: String = trim(&value).chars().take(MOST).collect();
+    trim(&cut).to_owned()
+}
+
+/// Stands for a run of characters that were replaced, apart from a `-` that was there.
+const REPLACED: char = '\u{0}';
+
+fn trim(value: &str) -> &str {
+    value.trim_matches(|letter| matches!(letter, '-' | '.' | '_'))
+}
+
+/// Tells whether a text may be the value of a label as it is: at most 63 letters, digits, `-`, `_` and `.`, with a letter or
+/// digit at each end.
+pub fn is_value(text: &str) -> bool {
+    let ends = |letter: Option<char>| letter.is_none_or(|letter| letter.is_ascii_alphanumeric());
+    text.len() <= MOST
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_'))
+        && ends(text.chars().next())
+        && ends(text.chars().last())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn zones_become_values() {
+        let rows = [
+            ("nova", "nova"),
+            ("az 1", "az-1"),
+            ("az: 1", "az-1"),
+            ("a--b", "a--b"),
+            ("-nova_", "nova"),
+            ("nova (old)", "nova-old"),
+            ("日本", ""),
+            (&"a".repeat(70), &"a".repeat(63)),
+            (&format!("{} b", "a".repeat(62)), &"a".repeat(62)),
+        ];
+        for (name, wanted) in rows {
+            assert_eq!(zone(name), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_told_from_other_names() {
+        for good in ["", "m1.small", "4C-8G", "a", &"a".repeat(63)] {
+            assert!(is_value(good), "{good}");
+        }
+        for bad in ["m1 small", "-a", "a.", "größe", &"a".repeat(64)] {
+            assert!(!is_value(bad), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_zone_becomes_a_value(name in ".{0,100}") {
+            prop_assert!(is_value(&zone(&name)));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The annotations of Services: one table (`table.rs`), from which they are read.
+
+mod table;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{InvalidInput, LabelRequirement},
+};
+
+pub(super) use self::table::*;
+
+/// What most annotations begin with.
+pub const PREFIX: &str = "loadbalancer.openstack.org/";
+
+/// One annotation.
+#[derive(Clone, Copy, Debug)]
+pub struct Annotation {
+    /// The key after [`PREFIX`], or a whole key.
+    pub name: &'static str,
+    /// What is written there.
+    pub kind: Kind,
+    /// What holds without it.
+    pub default: &'static str,
+    /// What it does.
+    pub effect: &'static str,
+    /// Which of its changes reach a balancer that is there.
+    pub live: &'static str,
+}
+
+impl Annotation {
+    /// Returns the whole key.
+    pub fn key(&self) -> Box<str> {
+        if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
+    }
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any text. One that is there and empty is a value too: it takes the place of what is configured.
+    Text,
+    /// `true` or `false`; with anything else the default holds.
+    Bool,
+    /// A whole number; with anything else the default holds.
+    Integer,
+}
+
+/// The annotations of one Service, read one by one; what is wrong gathers.
+pub(super) struct Reader<'a> {
+    annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
+    mistakes: Vec<InvalidInput>,
+    ignored: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(service: &'a ServiceView) -> Self {
+        Self { annotations: &service.annotations, mistakes: Vec::new(), ignored: Vec::new() }
+    }
+
+    /// Returns what is written, also nothing; `None` when the annotation is absent.
+    pub(super) fn given(&self, annotation: &Annotation) -> Option<&'a str> {
+        self.annotations.get(&*annotation.key()).map(|text| text.trim())
+    }
+
+    /// Returns what is written; `default` when the annotation is absent.
+    pub(super) fn text<'b>(&self, annotation: &Annotation, default: &'b str) -> &'b str
+    where
+        'a: 'b,
+    {
+        self.given(annotation).unwrap_or(default)
+    }
+
+    /// Returns a truth; the default, and a note, for what is neither `true` nor `false`.
+    pub(super) fn boolean(&mut self, annotation: &Annotation, default: bool) -> bool {
+        match self.given(annotation) {
+            None => default,
+            Some("true") => true,
+            Some("false") => false,
+            Some(other) => {
+                self.ignore(annotation, other, &default.to_string());
+                default
+            }
+        }
+    }
+
+    /// Returns a number; the default, and a note, for what is none.
+    pub(super) fn integer(&mut self, annotation: &Annotation, default: i32) -> i32 {
+        let Some(text) = self.given(annotation) else { return default };
+        text.parse().unwrap_or_else(|_| {
+            self.ignore(annotation, text, &default.to_string());
+            default
+        })
+    }
+
+    fn ignore(&mut self, annotation: &Annotation, text: &str, default: &str) {
+        let short: String = text.chars().take(40).collect();
+        self.ignored.push(format!("{}: {short:?} is not understood, {default} holds", annotation.key()));
+    }
+
+    /// Notes a mistake in an annotation.
+    pub(super) fn wrong(&mut self, annotation: &Annotation, message: impl Into<Box<str>>) {
+        self.mistakes.push(InvalidInput::new(annotation.key(), message));
+    }
+
+    /// Notes a mistake anywhere.
+    pub(super) fn mistake(&mut self, field: &str, message: impl Into<Box<str>>) {
+        self.mistakes.push(InvalidInput::new(field, message));
+    }
+
+    /// Notes mistakes.
+    pub(super) fn mistakes(&mut self, mistakes: impl IntoIterator<Item = InvalidInput>) {
+        self.mistakes.extend(mistakes);
+    }
+
+    /// Returns all mistakes, and what was not understood and left out.
+    pub(super) fn finish(self) -> (Vec<InvalidInput>, Vec<String>) {
+        (self.mistakes, self.ignored)
+    }
+}
+
+/// Lists annotations that look like ours and are none.
+pub(super) fn unknown(service: &ServiceView) -> Vec<&str> {
+    let known = |key: &str| ALL.iter().any(|row| *row.key() == *key);
+    service.annotations.keys().map(|key| &**key).filter(|key| key.starts_with(PREFIX) && !known(key)).collect()
+}
+
+/// Reads `key=value,key`: a key alone has no value, spaces around entries do not count, a value may hold `=`.
+pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries
+        .map(|entry| match entry.split_once('=') {
+            Some((key, value)) => (key.trim().into(), value.trim().into()),
+            None => (entry.into(), Box::default()),
+        })
+        .collect()
+}
+
+/// Reads which nodes are members: those that meet all requirements.
+pub(super) fn selector(text: &str) -> Vec<LabelRequirement> {
+    let one = |(key, value): (Box<str>, Box<str>)| match &*value {
+        "" => LabelRequirement::Exists(key),
+        _ => LabelRequirement::Equals(key, value),
+    };
+    pairs(text).into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests;

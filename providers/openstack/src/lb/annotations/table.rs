@@ -1,0 +1,76 @@
+//! The table of annotations: name, kind, default, effect.
+
+use super::{Annotation, Kind};
+
+const fn row(name: &'static str, kind: Kind, default: &'static str, effect: &'static str) -> Annotation {
+    Annotation { name, kind, default, effect, live: "yes" }
+}
+
+impl Annotation {
+    const fn live(mut self, live: &'static str) -> Self {
+        self.live = live;
+        self
+    }
+}
+
+use Kind::{Bool, Integer, Text};
+
+macro_rules! annotations {
+    ($($name:ident = $row:expr;)*) => {
+        $(pub(in crate::lb) static $name: Annotation = $row;)*
+        /// Every annotation.
+        pub(in crate::lb) static ALL: &[&Annotation] = &[$(&$name),*];
+    };
+}
+
+annotations! {
+    INTERNAL = row(
+        "service.beta.kubernetes.io/openstack-internal-load-balancer", Bool, "`internal-lb`",
+        "no floating IP; `internal-lb=true` cannot be undone",
+    );
+    FLOATING_NETWORK = row("floating-network-id", Text, "`floating-network-id`", "external network of the floating IP")
+        .live("when a floating IP is made");
+    FLOATING_SUBNET_ID = row("floating-subnet-id", Text, "`floating-subnet-id`", "subnet of the floating IP")
+        .live("when a floating IP is made");
+    FLOATING_SUBNET = row(
+        "floating-subnet", Text, "`floating-subnet`",
+        "pattern of subnet names: a glob, or `~` and a regular expression; `!` negates",
+    ).live("when a floating IP is made");
+    FLOATING_SUBNET_TAGS = row(
+        "floating-subnet-tags", Text, "`floating-subnet-tags`", "tags of subnets: any, or after `&` all; `!` negates",
+    ).live("when a floating IP is made");
+    CLASS = row("class", Text, "none", "section `[LoadBalancerClass]` of cloud.conf").live("partly");
+    SUBNET = row("subnet-id", Text, "`subnet-id`", "subnet of the VIP").live("no");
+    NETWORK = row("network-id", Text, "`network-id`", "network of the VIP").live("no");
+    PORT = row("port-id", Text, "none", "port of the VIP, in place of subnet and network").live("no");
+    MEMBER_SUBNET = row("member-subnet-id", Text, "`member-subnet-id`", "subnet of members");
+    KEEP_FLOATING_IP = row("keep-floatingip", Bool, "false", "the floating IP stays when the Service goes");
+    CONNECTION_LIMIT = row("connection-limit", Integer, "-1", "most connections of each listener; -1 for no limit");
+    METHOD = row("lb-method", Text, "`lb-method`", "algorithm of pools");
+    PROXY_PROTOCOL = row(
+        "proxy-protocol", Text, "false", "`true` or `v1` for PROXY, `v2` for PROXYV2; not with x-forwarded-for",
+    );
+    X_FORWARDED_FOR = row("x-forwarded-for", Bool, "false", "HTTP listeners that tell the client's address");
+    TIMEOUT_CLIENT_DATA = row("timeout-client-data", Integer, "50000", "milliseconds until an idle client is left");
+    TIMEOUT_MEMBER_CONNECT = row("timeout-member-connect", Integer, "5000", "milliseconds for a connection to a member");
+    TIMEOUT_MEMBER_DATA = row("timeout-member-data", Integer, "50000", "milliseconds until an idle member is left");
+    TIMEOUT_TCP_INSPECT = row("timeout-tcp-inspect", Integer, "0", "milliseconds to wait for more of a request");
+    MONITOR = row("enable-health-monitor", Bool, "`create-monitor`", "members are checked");
+    MONITOR_DELAY = row("health-monitor-delay", Integer, "`monitor-delay`", "seconds between checks");
+    MONITOR_TIMEOUT = row("health-monitor-timeout", Integer, "`monitor-timeout`", "seconds for an answer");
+    MONITOR_RETRIES = row("health-monitor-max-retries", Integer, "`monitor-max-retries`", "successes to serve, 1 to 10");
+    MONITOR_RETRIES_DOWN = row(
+        "health-monitor-max-retries-down", Integer, "`monitor-max-retries-down`", "failures to serve no more, 1 to 10",
+    );
+    FLAVOR = row("flavor-id", Text, "`flavor-id`", "flavor of the balancer").live("no");
+    AVAILABILITY_ZONE = row("availability-zone", Text, "`availability-zone`", "where the balancer is").live("no");
+    TLS_CONTAINER = row(
+        "default-tls-container-ref", Text, "`default-tls-container-ref`", "certificate; listeners end TLS",
+    );
+    LOAD_BALANCER_ID = row(
+        "load-balancer-id", Text, "none", "written when there is a balancer; set before, that balancer is shared",
+    ).live("no");
+    LOAD_BALANCER_ADDRESS = row("load-balancer-address", Text, "none", "written: the address").live("no");
+    HOSTNAME = row("hostname", Text, "none", "host name in the status, in place of the address");
+    NODE_SELECTOR = row("node-selector", Text, "`node-selector`", "nodes that are members: `key=value,key`");
+}

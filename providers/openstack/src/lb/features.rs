@@ -1,0 +1,112 @@
+//! What the cloud's Octavia and the driver behind it can do.
+
+/// Driver that a load balancer is made with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Driver {
+    /// OVN: layer 4 alone, clients keep their addresses, everything is done at once.
+    Ovn,
+    /// Any other, in Octavia's spelling; `amphora` unless configured.
+    Other(Box<str>),
+}
+
+impl Driver {
+    /// Reads the setting `lb-provider`.
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "ovn" => Self::Ovn,
+            "" => Self::Other("amphora".into()),
+            other => Self::Other(other.into()),
+        }
+    }
+
+    /// Returns Octavia's spelling.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ovn => "ovn",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Tells whether this is OVN's.
+    pub fn is_ovn(&self) -> bool {
+        *self == Self::Ovn
+    }
+}
+
+/// What may be sent. All but tags is for drivers other than OVN's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent capabilities, each named at its use")]
+pub struct Features {
+    /// Timeouts of listeners: from 2.1.
+    pub timeouts: bool,
+    /// Tags: from 2.5. Without them no balancer can be shared.
+    pub tags: bool,
+    /// Flavors: from 2.6.
+    pub flavors: bool,
+    /// Networks that clients may come from, by listener: from 2.12.
+    pub allowed_cidrs: bool,
+    /// Availability zones: from 2.14.
+    pub availability_zones: bool,
+    /// Health checks by HTTP for pools of UDP and SCTP: from 2.16.
+    pub http_monitor_on_datagrams: bool,
+    /// Health checks by HTTP at all.
+    pub http_monitor: bool,
+    /// Balancers in error can be failed over.
+    pub failover: bool,
+}
+
+impl Features {
+    /// Returns what an Octavia of this version (major, minor) offers with a driver.
+    pub fn of(version: (u16, u16), driver: &Driver) -> Self {
+        let from = |minor: u16| version >= (2, minor) && !driver.is_ovn();
+        Self {
+            timeouts: from(1),
+            tags: version >= (2, 5),
+            flavors: from(6),
+            allowed_cidrs: from(12),
+            availability_zones: from(14),
+            http_monitor_on_datagrams: from(16),
+            http_monitor: !driver.is_ovn(),
+            failover: !driver.is_ovn(),
+        }
+    }
+}
+
+/// Reads a version such as `v2.27`.
+pub fn version(id: &str) -> Option<(u16, u16)> {
+    let rest = id.strip_prefix('v')?;
+    let (major, minor) = rest.split_once('.').unwrap_or((rest, "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_feature_begins_with_its_version_and_ovn_has_only_tags() {
+        let amphora = Driver::parse("amphora");
+        let counts = |version, driver: &Driver| {
+            let f = Features::of(version, driver);
+            [f.timeouts, f.tags, f.flavors, f.allowed_cidrs, f.availability_zones, f.http_monitor_on_datagrams]
+        };
+        assert_eq!(counts((2, 0), &amphora), [false; 6]);
+        assert_eq!(counts((2, 1), &amphora), [true, false, false, false, false, false]);
+        assert_eq!(counts((2, 5), &amphora), [true, true, false, false, false, false]);
+        assert_eq!(counts((2, 6), &amphora), [true, true, true, false, false, false]);
+        assert_eq!(counts((2, 12), &amphora), [true, true, true, true, false, false]);
+        assert_eq!(counts((2, 14), &amphora), [true, true, true, true, true, false]);
+        assert_eq!(counts((2, 16), &amphora), [true; 6]);
+        assert_eq!(counts((2, 30), &Driver::Ovn), [false, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn versions_are_numbers_and_not_text() {
+        assert_eq!(version("v2.27"), Some((2, 27)));
+        assert_eq!(version("v2"), Some((2, 0)));
+        assert!(version("v2.9") < version("v2.10"));
+        for text in ["2.1", "v", "vx.1", ""] {
+            assert_eq!(version(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Names, descriptions and tags by which objects are found again: byte for byte those of
+//! kubernetes/cloud-provider-openstack, so that either can take over from the other.
+
+/// Begins the name of every load balancer, and its tag.
+pub const PREFIX: &str = "kube_service_";
+/// Begins the description of every floating IP that was made for a Service. What has it may be deleted with the balancer.
+pub const FLOATING_IP_PREFIX: &str = "Floating IP for Kubernetes external service ";
+/// Most bytes of a name.
+const MOST: usize = 255;
+/// Most characters of a legacy name.
+const MOST_LEGACY: usize = 32;
+
+/// Cuts a text to 255 bytes, and never amid a character.
+pub fn cut(text: &str) -> Box<str> {
+    text[..text.floor_char_boundary(MOST)].into()
+}
+
+/// Names the load balancer of a Service. It is the tag of its balancer and of its listeners too.
+pub fn load_balancer(cluster: &str, namespace: &str, service: &str) -> Box<str> {
+    cut(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
+}
+
+/// Names the load balancer that releases before 2018 made: `a` and the UID without dashes, at most 32 characters.
+pub fn legacy_load_balancer(uid: &str) -> Box<str> {
+    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MOST_LEGACY).collect::<String>().into()
+}
+
+/// Names the listener of the port with this index.
+pub fn listener(index: usize, load_balancer: &str) -> Box<str> {
+    cut(&format!("listener_{index}_{load_balancer}"))
+}
+
+/// Names the pool of the port with this index.
+pub fn pool(index: usize, load_balancer: &str) -> Box<str> {
+    cut(&format!("pool_{index}_{load_balancer}"))
+}
+
+/// Names the health monitor of the port with this index.
+pub fn monitor(index: usize, load_balancer: &str) -> Box<str> {
+    cut(&format!("monitor_{index}_{load_balancer}"))
+}
+
+/// Tells whether a pool is called as those of this balancer are, whatever its index.
+pub fn is_pool_of(name: &str, load_balancer: &str) -> bool {
+    let Some((index, _)) = name.strip_prefix("pool_").and_then(|rest| rest.split_once('_')) else { return false };
+    index.parse().is_ok_and(|index| *pool(index, load_balancer) == *name)
+}
+
+/// Names a member that is made by itself; one of a batch is called as its node.
+pub fn member(node: &str, address: &str, port: u16) -> Box<str> {
+    cut(&format!("member_{node}_{address}_{port}"))
+}
+
+/// Describes the load balancer of a Service.
+pub fn description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
+    cut(&format!("Kubernetes external service {namespace}/{service} from cluster {cluster}"))
+}
+
+/// Describes the floating IP of a Service.
+pub fn floating_ip_description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
+    cut(&format!("{FLOATING_IP_PREFIX}{namespace}/{service} from cluster {cluster}"))
+}
+
+/// Names the security group of a Service.
+pub fn security_group(uid: &str, namespace: &str, service: &str) -> Box<str> {
+    cut(&format!("lb-sg-{uid}-{namespace}-{service}"))
+}
+
+/// Describes the security group of a Service.
+pub fn security_group_description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
+    cut(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
+}
+
+/// Reads the name of the cluster from the name of a load balancer or of one of its children.
+///
+/// It is the shortest text behind the prefix that leaves one or two parts without an underscore; only one where the name
+/// was cut. Empty when the name is nobody's.
+pub fn cluster_of(name: &str) -> &str {
+    let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else { return "" };
+    let rest = &name[start..];
+    let mut ends = rest.rmatch_indices('_').map(|(at, _)| at).take(2);
+    let (last, before) = (ends.next(), ends.next());
+    before.filter(|at| *at > 0).or(last).map_or("", |at| &rest[..at])
+}
+
+/// Reads whose a load balancer is from its name or tag: cluster, namespace and Service. `None` where it does not say so
+/// completely, as one that was cut.
+pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
+    let rest = name.strip_prefix(PREFIX).filter(|_| name.len() < MOST)?;
+    let mut parts = rest.rsplitn(3, '_');
+    let (service, namespace, cluster) = (parts.next()?, parts.next()?, parts.next()?);
+    (!service.is_empty() && !namespace.is_empty() && !cluster.is_empty()).then_some((cluster, namespace, service))
+}
+
+/// Puts another cluster's name in place of the old one: in the component behind the prefix where there is one, else the
+/// first time that it occurs.
+pub fn rename(old: &str, new: &str, name: &str) -> Box<str> {
+    if old.is_empty() {
+        return name.into();
+    }
+    let from = match name.find(PREFIX).map(|at| at + PREFIX.len()) {
+        Some(start) if name[start..].starts_with(&format!("{old}_")) => Some(start),
+        Some(start) => name[start..].find(old).map(|at| start + at),
+        None => name.find(old),
+    };
+    match from {
+        None => cut(name),
+        Some(at) => cut(&format!("{}{new}{}", &name[..at], &name[at + old.len()..])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "0b7f2a3c-9c1d-4c3e-8f00-aabbccddeeff";
+
+    // A05 A06 A07
+    #[test]
+    fn balancers_are_named_after_cluster_namespace_and_service() {
+        assert_eq!(&*load_balancer("my-valid-cluster", "ns", "web"), "kube_service_my-valid-cluster_ns_web");
+        let long = load_balancer("my-valid-cluster", "ns", &"x".repeat(400));
+        assert_eq!(long.len(), 255);
+        assert!(long.starts_with("kube_service_my-valid-cluster_ns_xxx"));
+        assert_eq!(&*load_balancer("", "", ""), "kube_service___");
+    }
+
+    // A08 A09 A10
+    #[test]
+    fn security_groups_are_named_after_uid_namespace_and_service() {
+        assert_eq!(&*security_group("12345", "ns", "web"), "lb-sg-12345-ns-web");
+        assert_eq!(security_group("12345", "ns", &"x".repeat(400)).len(), 255);
+        assert_eq!(&*security_group("", "", ""), "lb-sg---");
+    }
+
+    #[test]
+    fn children_and_descriptions_follow_the_name() {
+        assert_eq!(&*listener(0, "lb"), "listener_0_lb");
+        assert_eq!(&*pool(3, "lb"), "pool_3_lb");
+        assert_eq!(&*monitor(12, "lb"), "monitor_12_lb");
+        assert_eq!(pool(3, &"x".repeat(255)).len(), 255);
+        assert_eq!(&*member("n1", "10.0.0.4", 30080), "member_n1_10.0.0.4_30080");
+        assert_eq!(&*description("c", "ns", "web"), "Kubernetes external service ns/web from cluster c");
+        let fip = floating_ip_description("c", "ns", "web");
+        assert_eq!(&*fip, "Floating IP for Kubernetes external service ns/web from cluster c");
+        assert_eq!(
+            &*security_group_description("c", "ns", "web"),
+            "Security Group for ns/web Service LoadBalancer in cluster c"
+        );
+        assert_eq!(&*legacy_load_balancer(UID), "a0b7f2a3c9c1d4c3e8f00aabbccddeef");
+        assert_eq!(legacy_load_balancer(UID).len(), 32);
+    }
+
+    #[test]
+    fn a_name_is_never_cut_amid_a_character() {
+        let name = cut(&"ä".repeat(200));
+        assert_eq!(name.len(), 254);
+    }
+
+    #[test]
+    fn pools_of_a_balancer_are_known_by_their_names() {
+        assert!(is_pool_of("pool_0_kube_service_c_ns_web", "kube_service_c_ns_web"));
+        assert!(is_pool_of("pool_17_kube_service_c_ns_web", "kube_service_c_ns_web"));
+        for name in ["pool_x_kube_service_c_ns_web", "pool_0_kube_service_c_ns_web2", "pool_0", "my_pool", "pool_00_lb"]
+        {
+            assert!(!is_pool_of(name, "kube_service_c_ns_web"), "{name}");
+        }
+    }
+
+    // E01 E02 E03 E04 E05
+    #[test]
+    fn renaming_changes_the_cluster_component_once() {
+        let cases = [
+            (
+                "kubernetes",
+                "cluster123",
+                "kube_service_kubernetes_namespace_name",
+                "kube_service_cluster123_namespace_name",
+            ),
+            ("kube", "cluster123", "kube_service_kube_namespace_name", "kube_service_cluster123_namespace_name"),
+            ("web", "c2", "pool_0_kube_service_web_ns_web", "pool_0_kube_service_c2_ns_web"),
+            ("kubernetes", "c2", "foo_kubernetes_kubernetes", "foo_c2_kubernetes"),
+            ("other", "c2", "kube_service_kubernetes_ns_web", "kube_service_kubernetes_ns_web"),
+        ];
+        for (old, new, name, wanted) in cases {
+            assert_eq!(&*rename(old, new, name), wanted, "{name}");
+        }
+        let long = rename("c", &"d".repeat(300), "kube_service_c_ns_web");
+        assert_eq!(long.len(), 255);
+        assert!(long.starts_with("kube_service_ddd"));
+    }
+
+    // E06 E07 E08 E09 E10
+    #[test]
+    fn the_cluster_is_read_from_a_name() {
+        let cases = [
+            ("kube_service_kubernetes_namespace_name", "kubernetes"),
+            ("listener_0_kube_service_kubernetes_namespace_name", "kubernetes"),
+            ("kube_service_kubernetes_123_namespace_name", "kubernetes_123"),
+            ("FOOBAR", ""),
+            ("", ""),
+        ];
+        for (name, wanted) in cases {
+            assert_eq!(cluster_of(name), wanted, "{name}");
+        }
+        assert_eq!(cluster_of(&format!("kube_service_kubernetes_{}", "n".repeat(300))), "kubernetes");
+    }
+
+    #[test]
+    fn a_complete_name_says_whose_a_balancer_is() {
+        assert_eq!(owner_of("kube_service_my_cluster_ns_web"), Some(("my_cluster", "ns", "web")));
+        for name in ["kube_service_ns_web", "kube_service___", "web", "kube_service_c__web"] {
+            assert_eq!(owner_of(name), None, "{name}");
+        }
+        assert_eq!(owner_of(&load_balancer("c", "ns", &"x".repeat(400))), None);
+    }
+}

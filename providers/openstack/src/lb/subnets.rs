@@ -1,0 +1,198 @@
+//! Which subnets of the floating network an address may come from: a pattern of names and a list of tags.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+
+/// Which subnets may give a floating IP. By default all of the network: Neutron chooses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FloatingSubnet {
+    /// Neutron chooses.
+    #[default]
+    Any,
+    /// This one.
+    Id(Box<str>),
+    /// Those that match, each tried until one has an address.
+    Matching {
+        /// Pattern of names; empty matches all.
+        name: Box<str>,
+        /// Comma-separated tags; empty matches all.
+        tags: Box<str>,
+    },
+}
+
+impl FloatingSubnet {
+    /// Reads the three settings of one level; the ID wins. `None` when all are empty.
+    pub fn of(id: &str, name: &str, tags: &str) -> Option<Self> {
+        match (id, name, tags) {
+            ("", "", "") => None,
+            ("", name, tags) => Some(Self::Matching { name: name.into(), tags: tags.into() }),
+            (id, ..) => Some(Self::Id(id.into())),
+        }
+    }
+}
+
+/// A pattern of subnet names: `*` and `?` as in a shell, or after `~` a regular expression for the whole name; `!` before
+/// all of it negates.
+#[derive(Clone, Debug)]
+pub struct NamePattern {
+    negated: bool,
+    matcher: Option<Regex>,
+}
+
+impl NamePattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// It is no regular expression, or no glob.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (negated, rest) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let source = match rest.strip_prefix('~') {
+            _ if rest.is_empty() => return Ok(Self { negated, matcher: None }),
+            Some(expression) => format!("^(?:{expression})$"),
+            None => glob(rest)?,
+        };
+        let matcher = Regex::new(&source).map_err(|error| format!("{text:?} is no valid pattern: {error}"))?;
+        Ok(Self { negated, matcher: Some(matcher) })
+    }
+
+    /// Tells whether a name matches.
+    pub fn matches(&self, name: &str) -> bool {
+        self.matcher.as_ref().is_none_or(|matcher| matcher.is_match(name)) != self.negated
+    }
+}
+
+/// Turns a glob into a regular expression for the whole text.
+fn glob(text: &str) -> Result<String, String> {
+    let (mut source, mut chars) = (String::from("(?s)^"), text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '*' => source.push_str(".*"),
+            '?' => source.push('.'),
+            '\\' => match chars.next() {
+                Some(escaped) => source.push_str(&regex::escape(&escaped.to_string())),
+                None => return Err(format!("{text:?} is no valid pattern: it ends in a backslash")),
+            },
+            '[' => {
+                let class: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                let class = class.replace('\\', "\\\\").replace('[', "\\[");
+                let (not, class) = class.strip_prefix('!').map_or(("", &*class), |rest| ("^", rest));
+                source.extend(["[", not, class, "]"]);
+            }
+            other => source.push_str(&regex::escape(&other.to_string())),
+        }
+    }
+    source.push('$');
+    Ok(source)
+}
+
+/// Tags that a subnet must have: any of them, after `&` all of them; `!` before all of it negates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagPattern<'a> {
+    negated: bool,
+    all: bool,
+    tags: BTreeSet<&'a str>,
+}
+
+impl<'a> TagPattern<'a> {
+    /// Reads a list of tags.
+    pub fn parse(text: &'a str) -> Self {
+        let (negated, rest) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let (all, rest) = match rest.strip_prefix('&') {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let tags = rest.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
+        Self { negated, all, tags }
+    }
+
+    /// Returns Neutron's query parameter for it, and its value; `None` when every subnet matches.
+    pub fn query(&self) -> Option<(&'static str, String)> {
+        let key = match (self.negated, self.all) {
+            (false, false) => "tags-any",
+            (false, true) => "tags",
+            (true, false) => "not-tags-any",
+            (true, true) => "not-tags",
+        };
+        let tags: Vec<&str> = self.tags.iter().copied().collect();
+        (!tags.is_empty()).then(|| (key, tags.join(",")))
+    }
+
+    /// Tells whether something with these tags matches.
+    pub fn matches<T: AsRef<str>>(&self, tags: &[T]) -> bool {
+        let has = |wanted: &&str| tags.iter().any(|tag| tag.as_ref() == *wanted);
+        let matched = if self.all { self.tags.iter().all(has) } else { self.tags.iter().any(has) };
+        self.tags.is_empty() || matched != self.negated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAGS: [&str; 2] = ["alice", "bob"];
+
+    fn name_matches(pattern: &str) -> bool {
+        NamePattern::parse(pattern).unwrap().matches("test-123")
+    }
+
+    // V01 V02
+    #[test]
+    fn names_match_globs_and_expressions_and_their_negation() {
+        for pattern in ["test-*", "~test-.*", "*", "~.*", "test-12?", "[st]est-*", "test-123", ""] {
+            assert!(name_matches(pattern), "{pattern}");
+            assert!(!name_matches(&format!("!{pattern}")), "!{pattern}");
+        }
+        for pattern in ["other*", "~other.*", "~test", "test", "~est-.*", "test.123", "[x]est-*"] {
+            assert!(!name_matches(pattern), "{pattern}");
+            assert!(name_matches(&format!("!{pattern}")), "!{pattern}");
+        }
+        assert!(NamePattern::parse("~(").unwrap_err().contains("~("));
+        assert!(NamePattern::parse("a\\").is_err());
+    }
+
+    // V03 V04
+    #[test]
+    fn tags_match_any_or_all_and_their_negation() {
+        for tags in ["alice", "alice,bob", "alice,peter", "&alice,bob", " alice , peter"] {
+            assert!(TagPattern::parse(tags).matches(&TAGS), "{tags}");
+            assert!(!TagPattern::parse(&format!("!{tags}")).matches(&TAGS), "!{tags}");
+        }
+        for tags in ["peter", "&alice,peter"] {
+            assert!(!TagPattern::parse(tags).matches(&TAGS), "{tags}");
+            assert!(TagPattern::parse(&format!("!{tags}")).matches(&TAGS), "!{tags}");
+        }
+        assert!(TagPattern::parse("").matches(&TAGS));
+    }
+
+    // V05
+    #[test]
+    fn name_and_tags_must_both_match() {
+        let both = |name: &str, tags: &str| name_matches(name) && TagPattern::parse(tags).matches(&TAGS);
+        assert!(both("test-*", "alice"));
+        assert!(!both("test-*", "other"));
+        assert!(both("test-*", "!other"));
+        assert!(!both("other*", "alice"));
+    }
+
+    #[test]
+    fn neutron_filters_the_tags() {
+        let cases = [
+            ("a,b", Some(("tags-any", "a,b"))),
+            ("&a,b", Some(("tags", "a,b"))),
+            ("!a", Some(("not-tags-any", "a"))),
+            ("!&a,b", Some(("not-tags", "a,b"))),
+            ("", None),
+        ];
+        for (text, wanted) in cases {
+            let wanted = wanted.map(|(key, tags): (_, &str)| (key, tags.to_owned()));
+            assert_eq!(TagPattern::parse(text).query(), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The OpenStack provider: Nova instances, Neutron routes, and Octavia load balancers.
+
+#![deny(missing_docs)]
+
+pub mod client;
+pub mod config;
+pub mod instances;
+pub mod lb;
+pub mod provider_id;
+pub mod routes;
