@@ -1,9 +1,8 @@
 //! What the service offers beyond its core.
 
-use openstack_api::neutron::Extension;
+use std::collections::BTreeSet;
 
-use super::HiddenExtension;
-use crate::state::State;
+use openstack_api::neutron::Extension;
 
 /// Alias and name of each.
 const EXTENSIONS: [(&str, &str); 22] = [
@@ -32,9 +31,12 @@ const EXTENSIONS: [(&str, &str); 22] = [
 ];
 
 /// Returns those that are offered, ordered by alias.
-pub fn list(state: &State) -> Vec<Extension> {
-    let offered = EXTENSIONS.iter().filter(|(alias, _)| offers(state, alias));
-    offered.map(|(alias, name)| extension(alias, name)).collect()
+pub fn list(hidden: &BTreeSet<String>) -> Vec<Extension> {
+    EXTENSIONS
+        .iter()
+        .filter(|(alias, _)| !hidden.contains(*alias))
+        .map(|(alias, name)| extension(alias, name))
+        .collect()
 }
 
 fn extension(alias: &str, name: &str) -> Extension {
@@ -44,19 +46,5 @@ fn extension(alias: &str, name: &str) -> Extension {
         description: name.into(),
         updated: "2020-01-01T00:00:00-00:00".into(),
         links: Vec::new(),
-    }
-}
-
-/// Tells whether an extension is offered.
-pub fn offers(state: &State, alias: &str) -> bool {
-    state.neutron.hidden_extensions.get(alias).is_none()
-}
-
-/// Offers an extension or does without, to see how clients get on.
-pub fn offer(state: &mut State, alias: &str, offered: bool) {
-    if offered {
-        state.neutron.hidden_extensions.remove(alias);
-    } else {
-        state.neutron.hidden_extensions.put(HiddenExtension { alias: alias.to_owned() });
     }
 }

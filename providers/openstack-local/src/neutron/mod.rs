@@ -4,6 +4,7 @@
 //! floating IP tells about its port), which is filled in when a row is shown.
 
 mod common;
+mod crud;
 pub mod extensions;
 pub mod extra_routes;
 pub mod floating_ips;
@@ -28,11 +29,7 @@ pub mod trunks;
 
 use openstack_api::neutron as api;
 
-pub use self::{
-    resource::Resource,
-    routes::routes,
-    rows::{HiddenExtension, QuotaRow},
-};
+pub use self::{resource::Resource, routes::routes, rows::QuotaRow};
 use crate::state::tables;
 
 /// What a device is that owns an interface of a router.
@@ -63,7 +60,5 @@ tables! {
         trunks: api::Trunk,
         /// Quotas that somebody changed.
         quotas: QuotaRow,
-        /// Extensions to do without.
-        hidden_extensions: HiddenExtension,
     }
 }

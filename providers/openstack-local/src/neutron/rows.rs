@@ -45,18 +45,3 @@ impl Row for QuotaRow {
         &self.project
     }
 }
-
-/// An extension that this cloud does without, to see how clients get on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HiddenExtension {
-    /// Its alias.
-    pub alias: String,
-}
-
-impl Row for HiddenExtension {
-    const TABLE: &'static str = "neutron_hidden_extensions";
-
-    fn key(&self) -> &str {
-        &self.alias
-    }
-}
