@@ -83,6 +83,11 @@ impl OsError {
         self.meaning() == Meaning::Immutable
     }
 
+    /// Tells whether the object was changed since it was read, so that nothing was done.
+    pub fn is_changed(&self) -> bool {
+        self.meaning() == Meaning::Changed
+    }
+
     /// Returns when a request may be sent that our own budget kept back; `None` for every other error. The cloud did not see
     /// it, so that nothing is in doubt.
     pub fn turn_after(&self) -> Option<Duration> {

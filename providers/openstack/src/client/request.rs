@@ -16,7 +16,7 @@ pub struct Request<'a> {
     pub(super) call: Call,
     pub(super) path: &'a [&'a str],
     pub(super) query: &'a [(&'a str, &'a str)],
-    pub(super) revision: Option<i64>,
+    pub(super) revision: Option<u64>,
     pub(super) object: Option<&'a str>,
     pub(super) why: &'a str,
 }
@@ -37,7 +37,7 @@ impl<'a> Request<'a> {
 
     /// Has a change refused (412) unless the object has this `revision_number` (`If-Match`, Neutron).
     #[must_use]
-    pub fn if_revision(mut self, revision: i64) -> Self {
+    pub fn if_revision(mut self, revision: u64) -> Self {
         self.revision = Some(revision);
         self
     }

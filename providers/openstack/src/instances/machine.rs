@@ -1,8 +1,12 @@
 //! What is kept of a Nova server, and of its ports.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use ccm_core::provider::Power;
+use ccm_core::{k8s::Interner, provider::Power};
+use openstack_api::{
+    neutron::Port,
+    nova::{AddressType, Server, ServerFlavor},
+};
 
 /// A server: the part of it that Nodes show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +33,38 @@ pub struct Machine {
     pub networks: Box<[NetworkAddress]>,
 }
 
+impl Machine {
+    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which says nothing.
+    pub fn of(server: Server, strings: &Interner) -> Option<Self> {
+        if server.is_partial() {
+            return None;
+        }
+        let intern = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| strings.intern(&text));
+        let own = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Into::into);
+        let on = |(network, addresses): (String, Vec<openstack_api::nova::Address>)| {
+            let network = strings.intern(&network);
+            addresses.into_iter().map(move |address| NetworkAddress {
+                network: network.clone(),
+                address: address.addr.to_string().into(),
+                floating: address.kind == Some(AddressType::Floating),
+            })
+        };
+        Some(Self {
+            id: server.id.into(),
+            name: server.name?.into(),
+            status: strings.intern(&server.status),
+            zone: intern(server.availability_zone),
+            host_id: intern(server.host_id),
+            flavor: server.flavor.map_or(Flavor::Unknown, |flavor| Flavor::of(flavor, strings)),
+            access_v4: own(server.access_ipv4),
+            access_v6: own(server.access_ipv6),
+            hostname: own(server.metadata.and_then(|mut metadata| metadata.remove("hostname"))),
+            // A map by name, so that networks come ascending.
+            networks: server.addresses.unwrap_or_default().into_iter().flat_map(on).collect(),
+        })
+    }
+}
+
 /// Which flavor a server has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flavor {
@@ -39,6 +75,15 @@ pub enum Flavor {
     /// Nova does not say.
     #[default]
     Unknown,
+}
+
+impl Flavor {
+    fn of(flavor: ServerFlavor, strings: &Interner) -> Self {
+        match flavor {
+            ServerFlavor::Embedded { original_name, .. } => Self::Name(strings.intern(&original_name)),
+            ServerFlavor::Reference { id, .. } => Self::Id(strings.intern(&id)),
+        }
+    }
 }
 
 /// An address on a network.
@@ -61,6 +106,26 @@ pub struct Nic {
     pub fixed: Box<[Box<str>]>,
     /// IDs of the sub-ports of the trunk whose parent it is.
     pub sub_ports: Box<[Box<str>]>,
+}
+
+impl Nic {
+    fn of(port: Port) -> Self {
+        let sub_ports = port.trunk_details.map(|trunk| trunk.sub_ports).unwrap_or_default();
+        Self {
+            active: port.status == "ACTIVE",
+            fixed: port.fixed_ips.iter().map(|ip| ip.ip_address.to_string().into()).collect(),
+            sub_ports: sub_ports.into_iter().map(|port| port.port_id.into()).collect(),
+        }
+    }
+}
+
+/// Sorts ports by the server that they belong to, each list in Neutron's order.
+pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<Nic>> {
+    let mut found: BTreeMap<String, Vec<Nic>> = BTreeMap::new();
+    for mut port in ports {
+        found.entry(std::mem::take(&mut port.device_id)).or_default().push(Nic::of(port));
+    }
+    found
 }
 
 /// Says what a status means for a Node.

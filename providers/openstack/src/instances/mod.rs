@@ -1,5 +1,175 @@
-//! Nodes as Nova servers.
+//! Nodes as Nova servers: existence, power state, addresses, flavor, zone.
+//!
+//! # When a Node counts as gone
+//!
+//! [`Presence::NotFound`] is answered for a server ID when Nova, asked for this server alone, says in its own form that there
+//! is none; for a name when a complete list holds no server of that name and every cell answered. Anything else is an error:
+//! a server that a list does not hold is asked for by its ID first, one in a cell that does not answer is in doubt, and so is
+//! one whose provider ID names another region, where nobody was asked.
 
 pub mod addresses;
+mod fetch;
 pub mod labels;
 pub mod machine;
+pub mod plan;
+mod store;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::NodeView,
+    provider::{BatchLimits, CloudError, InstanceMetadata, Instances, Need, NodeQuery, Op, Presence},
+};
+
+pub use self::store::{Interfaces, Known, ServerStore, Target};
+use self::{
+    addresses::AddressRules,
+    machine::{Flavor, Machine},
+};
+use crate::provider_id::ProviderId;
+
+/// Label with the opaque name of the hypervisor.
+pub const HOST_ID_LABEL: &str = "topology.openstack.org/host-id";
+/// Greatest age of an answer about existence, whatever the question allows.
+const POWER_AGE: Duration = Duration::from_secs(10);
+
+/// What the capability needs of the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct InstanceSettings {
+    /// Region of labels and provider IDs; empty when none is configured.
+    pub region: Box<str>,
+    /// Whether provider IDs name the region (`OS_CCM_REGIONAL`).
+    pub regional_ids: bool,
+    /// Which addresses are shown, and how.
+    pub addresses: AddressRules,
+}
+
+/// Instances of Nova.
+pub struct NovaInstances {
+    settings: InstanceSettings,
+    store: Arc<ServerStore>,
+}
+
+type Found = HashMap<Target, Known>;
+
+impl NovaInstances {
+    /// Makes the capability.
+    pub fn new(settings: InstanceSettings, store: Arc<ServerStore>) -> Self {
+        Self { settings, store }
+    }
+
+    /// Says which server a Node is.
+    fn target(&self, node: &NodeView) -> Result<Target, CloudError> {
+        let Some(text) = node.provider_id.as_deref() else { return Ok(Target::Name(node.name.clone())) };
+        let id = ProviderId::parse(text)?;
+        match id.region {
+            Some(region) if region != self.settings.region => Err(CloudError::invalid_input(format!(
+                "ProviderID {text:?} names the region {region:?}, and this process asks {:?} alone",
+                self.settings.region
+            ))),
+            _ => Ok(Target::Id(id.server.into())),
+        }
+    }
+
+    async fn metadata(
+        &self,
+        op: &Op,
+        need: Need,
+        machine: &Machine,
+        nics: &Interfaces,
+    ) -> Result<InstanceMetadata, CloudError> {
+        let addresses = addresses::of(machine, &nics.nics, &nics.sub_ports, &self.settings.addresses);
+        let region = &self.settings.region;
+        let id = ProviderId {
+            region: (self.settings.regional_ids && !region.is_empty()).then(|| region.clone()),
+            server: (*machine.id).into(),
+        };
+        let meta =
+            InstanceMetadata { provider_id: Some(id.to_string().into()), addresses, ..InstanceMetadata::default() };
+        if need != Need::Initialize {
+            return Ok(meta);
+        }
+        let zone = machine.zone.as_deref().map(labels::zone).filter(|zone| !zone.is_empty());
+        let host = machine.host_id.as_deref().filter(|host| labels::is_value(host));
+        Ok(InstanceMetadata {
+            instance_type: self.instance_type(op, machine).await?,
+            zone: zone.map(Into::into),
+            region: (!region.is_empty()).then(|| region.clone()),
+            additional_labels: host.map(|host| (HOST_ID_LABEL.into(), host.into())).into_iter().collect(),
+            ..meta
+        })
+    }
+
+    /// Returns the flavor's name, or its ID where the name is no value of a label or cannot be known any more.
+    async fn instance_type(&self, op: &Op, machine: &Machine) -> Result<Option<Box<str>>, CloudError> {
+        let (name, id) = match &machine.flavor {
+            Flavor::Name(name) => (Some(name.clone()), None),
+            Flavor::Id(id) => (self.store.flavor(op, id).await?, Some(id.clone())),
+            Flavor::Unknown => (None, None),
+        };
+        Ok([name, id].into_iter().flatten().find(|text| labels::is_value(text)).map(|text| (*text).into()))
+    }
+
+    async fn answer(
+        &self,
+        op: &Op,
+        query: &NodeQuery,
+        found: &Found,
+        interfaces: &Result<HashMap<Arc<str>, Arc<Interfaces>>, CloudError>,
+    ) -> Result<Presence, CloudError> {
+        let lost = || CloudError::transient(format!("there is no answer for node {}", query.node.name));
+        let known = found.get(&self.target(&query.node)?).ok_or_else(lost)?;
+        let Some(machine) = known.clone()? else { return Ok(Presence::NotFound) };
+        let power = machine::power(&machine.status);
+        if query.need == Need::Power {
+            return Ok(Presence::Found { power, meta: InstanceMetadata::default() });
+        }
+        let nics = interfaces.as_ref().map_err(Clone::clone)?.get(&machine.id).ok_or_else(lost)?;
+        let meta = self.metadata(op, query.need, &machine, nics).await?;
+        Ok(Presence::Found { power, meta })
+    }
+}
+
+#[async_trait]
+impl Instances for NovaInstances {
+    fn limits(&self) -> BatchLimits {
+        // One list answers for any number of nodes, so there is one question of any size at a time.
+        const BATCH: NonZeroUsize = NonZeroUsize::new(5000).expect("not zero");
+        const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
+        BatchLimits { max_batch: BATCH, max_in_flight: IN_FLIGHT, ..BatchLimits::default() }
+    }
+
+    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+        let mut questions: BTreeMap<Target, Duration> = BTreeMap::new();
+        for query in queries {
+            let age = if query.need == Need::Power { query.max_age.min(POWER_AGE) } else { query.max_age };
+            if let Ok(target) = self.target(&query.node) {
+                questions.entry(target).and_modify(|known| *known = age.min(*known)).or_insert(age);
+            }
+        }
+        let found = self.store.find(op, &questions).await?;
+        let mut servers: BTreeMap<Arc<str>, Duration> = BTreeMap::new();
+        for query in queries.iter().filter(|query| query.need != Need::Power) {
+            let machine = self.target(&query.node).ok().and_then(|target| found.get(&target)?.as_ref().ok()?.as_ref());
+            if let Some(machine) = machine {
+                let age = query.max_age;
+                servers.entry(machine.id.clone()).and_modify(|known| *known = age.min(*known)).or_insert(age);
+            }
+        }
+        let interfaces = match servers.is_empty() {
+            true => Ok(HashMap::new()),
+            false => self.store.interfaces(op, &servers).await.map_err(CloudError::from),
+        };
+        let mut answers = Vec::with_capacity(queries.len());
+        for query in queries {
+            answers.push(self.answer(op, query, &found, &interfaces).await);
+        }
+        Ok(answers)
+    }
+}

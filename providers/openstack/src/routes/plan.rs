@@ -11,8 +11,9 @@ use ccm_core::{
     provider::Route,
 };
 use ipnet::IpNet;
+use openstack_api::neutron;
 
-/// A route of a router (Neutron's extra route).
+/// A route of a router (Neutron's extra route), whichever way it is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
     /// Destination, canonical.
@@ -25,6 +26,17 @@ impl Hop {
     /// Returns the handle that the framework keeps: what finds this very route again when its node is gone.
     pub fn handle(&self) -> String {
         format!("{} via {}", self.destination, self.next)
+    }
+
+    /// Reads a route as Neutron has it; `None` for what is no network or address.
+    pub fn of(route: &neutron::Route) -> Option<Self> {
+        let destination: IpNet = route.destination.parse().ok()?;
+        Some(Self { destination: destination.trunc(), next: route.nexthop.parse().ok()? })
+    }
+
+    /// Writes it.
+    pub fn written(&self) -> neutron::Route {
+        neutron::Route { destination: self.destination.to_string(), nexthop: self.next.to_string() }
     }
 
     /// Reads a handle.
@@ -68,10 +80,15 @@ pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
     owners
 }
 
+/// Finds the addresses that routes lead to and no node has.
+pub fn unowned(routes: &[neutron::Route], owners: &BTreeMap<IpAddr, Option<Arc<str>>>) -> BTreeSet<IpAddr> {
+    routes.iter().filter_map(Hop::of).map(|hop| hop.next).filter(|next| !owners.contains_key(next)).collect()
+}
+
 /// Lists the routes of the cluster among those of the router: the ones that lead to nodes, and what is left over of nodes
 /// that are gone. Other people's are left out, so that nobody deletes them.
 pub fn listed(
-    routes: &[Hop],
+    routes: &[neutron::Route],
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
     strays: &BTreeMap<IpAddr, Stray>,
 ) -> Vec<Route> {
@@ -87,23 +104,75 @@ pub fn listed(
         Some(None) => None,
         None => (strays.get(&hop.next) == Some(&Stray::Left)).then(|| route(hop, None)),
     };
-    routes.iter().filter_map(of_cluster).collect()
+    routes.iter().filter_map(Hop::of).filter_map(|hop| of_cluster(&hop)).collect()
 }
 
-/// Returns the whole list that a router without atomic changes gets; `None` when it is there already. What is neither added
-/// nor removed stays as it is, in its place.
-pub fn replaced(now: &[Hop], add: &BTreeSet<Hop>, remove: &BTreeSet<Hop>) -> Option<Vec<Hop>> {
-    let mut routes: Vec<Hop> = now.iter().copied().filter(|hop| add.contains(hop) || !remove.contains(hop)).collect();
-    let missing: Vec<Hop> = add.iter().copied().filter(|hop| !routes.contains(hop)).collect();
-    routes.extend(missing);
-    (routes != now).then_some(routes)
+/// A change of a router's routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Routes to have.
+    pub add: BTreeSet<Hop>,
+    /// Routes not to have; one that is to be had as well stays.
+    pub remove: BTreeSet<Hop>,
 }
 
-/// Finds routes to the same destination that lead elsewhere than wanted. The destination is a node's pod network, so
-/// whoever else is named there has lost it.
-pub fn displaced(now: &[Hop], add: &BTreeSet<Hop>) -> BTreeSet<Hop> {
-    let wanted: BTreeSet<IpNet> = add.iter().map(|hop| hop.destination).collect();
-    now.iter().copied().filter(|hop| wanted.contains(&hop.destination) && !add.contains(hop)).collect()
+impl Change {
+    /// Tells whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.add.is_empty() && self.remove.is_empty()
+    }
+
+    /// Adds what is in the way: routes to a wanted destination that lead elsewhere. The destination is a node's pod network, so
+    /// whoever is named there has lost it.
+    #[must_use]
+    pub fn displacing(mut self, now: &[neutron::Route]) -> Self {
+        let wanted: BTreeSet<IpNet> = self.add.iter().map(|hop| hop.destination).collect();
+        let elsewhere = |hop: &Hop| wanted.contains(&hop.destination) && !self.add.contains(hop);
+        self.remove.extend(now.iter().filter_map(Hop::of).filter(elsewhere));
+        self
+    }
+
+    /// Returns what has to be added to `now`.
+    pub fn missing(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
+        let there: BTreeSet<Hop> = now.iter().filter_map(Hop::of).collect();
+        self.add.difference(&there).map(Hop::written).collect()
+    }
+
+    /// Returns what has to be taken out of `now`, as it is written there.
+    pub fn extra(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
+        let goes = |hop: &Hop| self.remove.contains(hop) && !self.add.contains(hop);
+        now.iter().filter(|route| Hop::of(route).is_some_and(|hop| goes(&hop))).cloned().collect()
+    }
+
+    /// Returns the whole list that a router without atomic changes gets; `None` when it is there already. What is neither
+    /// added nor removed stays as it is, in its place.
+    pub fn replaced(&self, now: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
+        let (missing, extra) = (self.missing(now), self.extra(now));
+        if missing.is_empty() && extra.is_empty() {
+            return None;
+        }
+        let kept = now.iter().filter(|route| !extra.contains(route)).cloned();
+        Some(kept.chain(missing).collect())
+    }
+}
+
+/// Returns a port's address pairs with a network more; `None` when it is there.
+pub fn with_pair(pairs: &[neutron::AddressPair], network: IpNet) -> Option<Vec<neutron::AddressPair>> {
+    if pairs.iter().any(|pair| is_for(pair, network)) {
+        return None;
+    }
+    let more = neutron::AddressPair { ip_address: network.to_string(), mac_address: None };
+    Some(pairs.iter().cloned().chain([more]).collect())
+}
+
+/// Returns a port's address pairs without a network; `None` when it is not there.
+pub fn without_pair(pairs: &[neutron::AddressPair], network: IpNet) -> Option<Vec<neutron::AddressPair>> {
+    let left: Vec<_> = pairs.iter().filter(|pair| !is_for(pair, network)).cloned().collect();
+    (left.len() < pairs.len()).then_some(left)
+}
+
+fn is_for(pair: &neutron::AddressPair, network: IpNet) -> bool {
+    pair.ip_address.parse::<IpNet>().is_ok_and(|own| own.trunc() == network)
 }
 
 #[cfg(test)]

@@ -12,6 +12,10 @@ fn hop(destination: &str, next: &str) -> Hop {
     Hop { destination: destination.parse().unwrap(), next: next.parse().unwrap() }
 }
 
+fn route(destination: &str, nexthop: &str) -> neutron::Route {
+    neutron::Route { destination: destination.to_owned(), nexthop: nexthop.to_owned() }
+}
+
 // R01, R02
 #[test]
 fn a_route_leads_to_the_first_internal_address_of_its_family() {
@@ -29,11 +33,11 @@ fn a_route_leads_to_the_first_internal_address_of_its_family() {
 fn routes_are_the_clusters_by_their_next_hop() {
     let nodes = [node("a", &["10.0.0.1"]), node("b", &["10.0.0.2"])];
     let routes = [
-        hop("10.244.0.0/24", "10.0.0.1"),
-        hop("10.244.1.0/24", "10.0.0.2"),
-        hop("10.244.2.0/24", "10.0.0.3"),
-        hop("10.244.3.0/24", "10.0.0.4"),
-        hop("10.244.4.0/24", "10.0.0.5"),
+        route("10.244.0.0/24", "10.0.0.1"),
+        route("10.244.1.0/24", "10.0.0.2"),
+        route("10.244.2.0/24", "10.0.0.3"),
+        route("10.244.3.0/24", "10.0.0.4"),
+        route("10.244.4.0/24", "10.0.0.5"),
     ];
     let strays = [("10.0.0.3", Stray::Left), ("10.0.0.4", Stray::Foreign)];
     let strays = strays.into_iter().map(|(ip, stray)| (ip.parse().unwrap(), stray)).collect();
@@ -50,7 +54,7 @@ fn routes_are_the_clusters_by_their_next_hop() {
 #[test]
 fn an_address_that_two_nodes_claim_makes_no_route_theirs() {
     let nodes = [node("a", &["10.0.0.1"]), node("b", &["10.0.0.1"])];
-    let routes = [hop("10.244.0.0/24", "10.0.0.1")];
+    let routes = [route("10.244.0.0/24", "10.0.0.1")];
     assert_eq!(listed(&routes, &owners(&nodes), &BTreeMap::new()), []);
 }
 
@@ -64,9 +68,35 @@ fn handles_find_their_route_again() {
 
 #[test]
 fn only_other_ways_to_a_wanted_destination_are_displaced() {
-    let now = [hop("10.244.0.0/24", "10.0.0.9"), hop("10.244.1.0/24", "10.0.0.9"), hop("10.244.0.0/24", "10.0.0.1")];
-    let add = [hop("10.244.0.0/24", "10.0.0.1")].into();
-    assert_eq!(displaced(&now, &add), [hop("10.244.0.0/24", "10.0.0.9")].into());
+    let now =
+        [route("10.244.0.0/24", "10.0.0.9"), route("10.244.1.0/24", "10.0.0.9"), route("10.244.0.0/24", "10.0.0.1")];
+    let change = Change { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..Change::default() };
+    assert_eq!(change.displacing(&now).remove, [hop("10.244.0.0/24", "10.0.0.9")].into());
+}
+
+#[test]
+fn a_route_is_taken_out_as_it_is_written() {
+    let now = [route("10.244.0.7/24", "10.0.0.1"), route("nonsense", "x")];
+    let change = Change { remove: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..Change::default() };
+    assert_eq!(change.extra(&now), [route("10.244.0.7/24", "10.0.0.1")]);
+    // What cannot be read stays.
+    assert_eq!(change.replaced(&now), Some(vec![route("nonsense", "x")]));
+    let change = Change { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..Change::default() };
+    assert_eq!(change.replaced(&now), None);
+}
+
+#[test]
+fn pairs_are_added_and_taken_out_once_and_in_place() {
+    let pair =
+        |text: &str| neutron::AddressPair { ip_address: text.to_owned(), mac_address: Some("fa:16:3e:0:0:1".into()) };
+    let pairs = [pair("10.9.0.0/24"), pair("10.244.0.0/24"), pair("192.0.2.1")];
+    let network = "10.244.0.0/24".parse().unwrap();
+    assert_eq!(with_pair(&pairs, network), None);
+    assert_eq!(without_pair(&pairs, network), Some(vec![pairs[0].clone(), pairs[2].clone()]));
+    let other = "10.244.1.0/24".parse().unwrap();
+    assert_eq!(without_pair(&pairs, other), None);
+    let added = with_pair(&pairs, other).unwrap();
+    assert_eq!((&added[..3], added[3].ip_address.as_str()), (&pairs[..], "10.244.1.0/24"));
 }
 
 fn any_hop() -> impl Strategy<Value = Hop> {
@@ -80,14 +110,16 @@ proptest! {
         add in proptest::collection::btree_set(any_hop(), 0..4),
         remove in proptest::collection::btree_set(any_hop(), 0..4),
     ) {
-        let before: Vec<Hop> = now.iter().copied().collect();
-        let after = replaced(&before, &add, &remove).unwrap_or_else(|| before.clone());
-        prop_assert!(add.iter().all(|hop| after.contains(hop)));
-        prop_assert!(remove.iter().all(|hop| add.contains(hop) || !after.contains(hop)));
-        let untouched = |hop: &&Hop| !add.contains(hop) && !remove.contains(hop);
-        let (left, kept): (Vec<_>, Vec<_>) = (before.iter().filter(untouched).collect(), after.iter().filter(untouched).collect());
+        let before: Vec<neutron::Route> = now.iter().map(Hop::written).collect();
+        let change = Change { add, remove };
+        let after = change.replaced(&before).unwrap_or_else(|| before.clone());
+        let hops: Vec<Hop> = after.iter().filter_map(Hop::of).collect();
+        prop_assert!(change.add.iter().all(|hop| hops.contains(hop)));
+        prop_assert!(change.remove.iter().all(|hop| change.add.contains(hop) || !hops.contains(hop)));
+        let untouched = |hop: &&Hop| !change.add.contains(hop) && !change.remove.contains(hop);
+        let (left, kept): (Vec<_>, Vec<_>) = (now.iter().filter(untouched).collect(), hops.iter().filter(untouched).collect());
         prop_assert_eq!(left, kept);
         // Doing it again changes nothing.
-        prop_assert_eq!(replaced(&after, &add, &remove), None);
+        prop_assert_eq!(change.replaced(&after), None);
     }
 }

@@ -1,0 +1,325 @@
+//! What is known about servers, shared by all who ask.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::{
+    k8s::Interner,
+    provider::{CloudError, ErrorKind, Op},
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    fetch::{Fetch, Listing, Row},
+    machine::{Machine, NetworkAddress, Nic},
+    plan::{self, Way},
+};
+use crate::client::{Client, OsError};
+
+/// How long an answer is kept that nobody asks for.
+const FORGET: Duration = Duration::from_secs(3600);
+/// How long an absence is believed at most, whatever age is allowed: a server just created shows up within seconds.
+const ABSENT: Duration = Duration::from_secs(5);
+
+/// Which server is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// By its ID.
+    Id(Arc<str>),
+    /// By its name.
+    Name(Arc<str>),
+}
+
+/// What is said about one server. `Ok(None)`: Nova said that there is none.
+pub type Known = Result<Option<Arc<Machine>>, CloudError>;
+
+/// The servers of the project as they were last seen, and the way to see them again.
+///
+/// One question at a time is on its way; whoever comes meanwhile is answered by it if that will do.
+pub struct ServerStore {
+    client: Client,
+    strings: Interner,
+    state: Mutex<State>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    servers: HashMap<Target, Seen<Option<Arc<Machine>>>>,
+    nics: HashMap<Arc<str>, Seen<Arc<Interfaces>>>,
+    /// Names of flavors by ID; `None` where there is no such flavor to be seen.
+    flavors: HashMap<Arc<str>, Option<Arc<str>>>,
+    /// How many servers the last complete listing had.
+    listed: Option<usize>,
+}
+
+/// The ports of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    /// The ports.
+    pub nics: Vec<Nic>,
+    /// Addresses of trunks' sub-ports.
+    pub sub_ports: Vec<NetworkAddress>,
+}
+
+/// An answer, and when the request was sent that brought it.
+struct Seen<T> {
+    answer: T,
+    at: Instant,
+}
+
+impl<T> Seen<T> {
+    /// Tells whether it answers a question that came at `came`. Nothing older than `max_age` does, unless it was asked for
+    /// after the question came.
+    fn answers(&self, came: Instant, max_age: Duration) -> bool {
+        self.at >= came || (!max_age.is_zero() && came.saturating_duration_since(self.at) <= max_age)
+    }
+}
+
+impl ServerStore {
+    /// Makes an empty store.
+    pub fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            strings: Interner::default(),
+            state: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Finds servers, none of the answers older than the question's age; zero asks Nova. One answer per question.
+    ///
+    /// # Errors
+    /// The operation was given up. Everything else is the answer of those whom it concerns.
+    pub async fn find(
+        &self,
+        op: &Op,
+        questions: &BTreeMap<Target, Duration>,
+    ) -> Result<HashMap<Target, Known>, CloudError> {
+        let came = Instant::now();
+        let mut answers = HashMap::with_capacity(questions.len());
+        let mut open: BTreeSet<Target> = questions.keys().cloned().collect();
+        self.answer(questions, came, &mut open, &mut answers);
+        if open.is_empty() {
+            return Ok(answers);
+        }
+        let _turn = op.run(async { Ok(self.turn.lock().await) }).await?;
+        self.answer(questions, came, &mut open, &mut answers);
+        if open.is_empty() {
+            return Ok(answers);
+        }
+        let at = Instant::now();
+        for (target, answer) in self.ask(op, open).await {
+            if let Ok(answer) = &answer {
+                self.state.lock().servers.insert(target.clone(), Seen { answer: answer.clone(), at });
+            }
+            answers.insert(target, answer);
+        }
+        Ok(answers)
+    }
+
+    /// Returns the ports of servers, by ID of the server.
+    ///
+    /// # Errors
+    /// Neutron's answer: then nothing is answered.
+    pub async fn interfaces(
+        &self,
+        op: &Op,
+        servers: &BTreeMap<Arc<str>, Duration>,
+    ) -> Result<HashMap<Arc<str>, Arc<Interfaces>>, OsError> {
+        let came = Instant::now();
+        let known = |found: &mut HashMap<Arc<str>, Arc<Interfaces>>| {
+            let state = self.state.lock();
+            let fresh = servers.iter().filter_map(|(id, age)| {
+                let seen = state.nics.get(id).filter(|seen| seen.answers(came, *age))?;
+                Some((id.clone(), seen.answer.clone()))
+            });
+            found.extend(fresh);
+            servers.keys().filter(|id| !found.contains_key(*id)).cloned().collect::<Vec<_>>()
+        };
+        let mut found = HashMap::with_capacity(servers.len());
+        if known(&mut found).is_empty() {
+            return Ok(found);
+        }
+        let _turn = self.turn.lock().await;
+        let open = known(&mut found);
+        if open.is_empty() {
+            return Ok(found);
+        }
+        let at = Instant::now();
+        let fetch = self.fetch(op);
+        let mut nics = fetch.nics(&open).await?;
+        let wanted: BTreeSet<&str> = open
+            .iter()
+            .filter_map(|id| nics.get(&**id))
+            .flatten()
+            .flat_map(|nic| &nic.sub_ports)
+            .map(|id| &**id)
+            .collect();
+        let sub_ports = if wanted.is_empty() { BTreeMap::new() } else { fetch.sub_ports(&wanted).await? };
+        let mut state = self.state.lock();
+        state.nics.retain(|_, seen| at.saturating_duration_since(seen.at) < FORGET);
+        for id in open {
+            let nics = nics.remove(&*id).unwrap_or_default();
+            let sub_ports =
+                nics.iter().flat_map(|nic| &nic.sub_ports).filter_map(|id| sub_ports.get(&**id)).flatten().cloned();
+            let answer = Arc::new(Interfaces { sub_ports: sub_ports.collect(), nics });
+            state.nics.insert(id.clone(), Seen { answer: answer.clone(), at });
+            found.insert(id, answer);
+        }
+        Ok(found)
+    }
+
+    /// Returns the name of a flavor, asked for once; `None` when it is gone or hidden.
+    ///
+    /// # Errors
+    /// Nova's answer.
+    pub async fn flavor(&self, op: &Op, id: &Arc<str>) -> Result<Option<Arc<str>>, OsError> {
+        if let Some(known) = self.state.lock().flavors.get(id) {
+            return Ok(known.clone());
+        }
+        let name = self.fetch(op).flavor(id).await?;
+        self.state.lock().flavors.insert(id.clone(), name.clone());
+        Ok(name)
+    }
+
+    fn fetch<'a>(&'a self, op: &'a Op) -> Fetch<'a> {
+        Fetch { client: &self.client, strings: &self.strings, op }
+    }
+
+    /// Moves what is known and fresh enough.
+    fn answer(
+        &self,
+        questions: &BTreeMap<Target, Duration>,
+        came: Instant,
+        open: &mut BTreeSet<Target>,
+        answers: &mut HashMap<Target, Known>,
+    ) {
+        let state = self.state.lock();
+        open.retain(|target| {
+            let age = questions.get(target).copied().unwrap_or_default();
+            let fresh = state.servers.get(target).filter(|seen| {
+                let age = if seen.answer.is_some() { age } else { age.min(ABSENT) };
+                seen.answers(came, age)
+            });
+            fresh.map(|seen| answers.insert(target.clone(), Ok(seen.answer.clone()))).is_none()
+        });
+    }
+
+    /// Asks Nova about each of these, in the way that takes the fewest requests.
+    async fn ask(&self, op: &Op, open: BTreeSet<Target>) -> Vec<(Target, Known)> {
+        let fetch = self.fetch(op);
+        let listed = self.state.lock().listed;
+        match plan::way(open.len(), listed) {
+            Way::Each => {
+                let mut answers = Vec::with_capacity(open.len());
+                for target in open {
+                    let answer = one(&fetch, &target).await;
+                    answers.push((target, answer));
+                }
+                answers
+            }
+            Way::List => {
+                let at = Instant::now();
+                match fetch.list().await {
+                    Ok(listing) => {
+                        let found = self.learn(&listing, at);
+                        confirm(&fetch, open, &listing, &found).await
+                    }
+                    Err(error) => {
+                        let error = CloudError::from(error);
+                        open.into_iter().map(|target| (target, Err(error.clone()))).collect()
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a complete listing: what was not asked for may be soon.
+    fn learn(&self, listing: &Listing, at: Instant) -> HashMap<Arc<str>, Arc<Machine>> {
+        let machines = listing.machines.iter().map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
+        let machines: HashMap<_, _> = machines.collect();
+        let mut state = self.state.lock();
+        state.listed = Some(machines.len() + listing.hidden.len());
+        state.servers.retain(|_, seen| at.saturating_duration_since(seen.at) < FORGET);
+        let by_id =
+            machines.iter().map(|(id, machine)| (Target::Id(id.clone()), Seen { answer: Some(machine.clone()), at }));
+        state.servers.extend(by_id);
+        machines
+    }
+}
+
+/// Answers from a complete listing. What it does not hold is asked for by ID before it counts as gone.
+async fn confirm(
+    fetch: &Fetch<'_>,
+    open: BTreeSet<Target>,
+    listing: &Listing,
+    machines: &HashMap<Arc<str>, Arc<Machine>>,
+) -> Vec<(Target, Known)> {
+    let mut by_name: HashMap<&str, Vec<&Arc<Machine>>> = HashMap::new();
+    for machine in machines.values() {
+        by_name.entry(&machine.name).or_default().push(machine);
+    }
+    let (mut answers, mut confirmed) = (Vec::with_capacity(open.len()), 0);
+    for target in open {
+        let answer = match &target {
+            Target::Name(name) => {
+                let found = by_name.get(&**name).map(Vec::as_slice).unwrap_or_default();
+                sole(name, found, !listing.hidden.is_empty())
+            }
+            Target::Id(id) if listing.hidden.contains(&**id) => Err(hidden(id)),
+            Target::Id(id) => match machines.get(id) {
+                Some(machine) => Ok(Some(machine.clone())),
+                None if confirmed < plan::MOST_CONFIRMED => {
+                    confirmed += 1;
+                    one(fetch, &target).await
+                }
+                None => Err(CloudError::transient(format!(
+                    "server {id} is not listed, and so many are missing at once that its absence is to be confirmed later"
+                ))),
+            },
+        };
+        answers.push((target, answer));
+    }
+    answers
+}
+
+/// Asks about one server alone.
+async fn one(fetch: &Fetch<'_>, target: &Target) -> Known {
+    match target {
+        Target::Id(id) => match fetch.by_id(id).await? {
+            Row::Known(machine) => Ok(Some(Arc::new(machine))),
+            Row::Hidden => Err(hidden(id)),
+            Row::Absent => Ok(None),
+        },
+        Target::Name(name) => {
+            let listing = fetch.named(name).await?;
+            let found: Vec<_> = listing.machines.into_iter().map(Arc::new).collect();
+            sole(name, &found.iter().collect::<Vec<_>>(), !listing.hidden.is_empty())
+        }
+    }
+}
+
+/// Picks the one server of a name.
+fn sole(name: &str, found: &[&Arc<Machine>], others_hidden: bool) -> Known {
+    match found {
+        [machine] => Ok(Some((*machine).clone())),
+        [] if others_hidden => Err(CloudError::transient(format!(
+            "no server is called {name:?}, but a cell of Nova does not answer and may hold one"
+        ))),
+        [] => Ok(None),
+        many => {
+            let ids: Vec<&str> = many.iter().map(|machine| &*machine.id).collect();
+            let words = format!("{} servers are called {name:?}: {}", many.len(), ids.join(", "));
+            Err(CloudError::new(ErrorKind::Conflict, words))
+        }
+    }
+}
+
+fn hidden(id: &str) -> CloudError {
+    CloudError::transient(format!("server {id} is in a cell of Nova that does not answer"))
+}

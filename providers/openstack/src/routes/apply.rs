@@ -1,0 +1,206 @@
+//! Carries out changes of routes: pairs of ports first, then one request for all routes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ccm_core::{
+    k8s::IpFamily,
+    provider::{CloudError, Op, RouteChange},
+};
+use futures::{StreamExt, stream};
+use ipnet::IpNet;
+use openstack_api::neutron::{self, ExtraRoutes, Router, RouterUpdate};
+
+use super::{
+    NeutronRoutes,
+    plan::{Change, Hop, next_hop},
+};
+use crate::client::{Call, Meaning, OsError, Request};
+
+/// Ports changed at the same time.
+const PORTS_AT_ONCE: usize = 4;
+/// How often a router is read again that was changed meanwhile.
+const TRIES: usize = 3;
+
+/// A change of one route, as it was asked for.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Add(Hop),
+    /// With whether the next hop is a node's, whose port forgets the network.
+    Remove(Hop, bool),
+}
+
+/// Applies changes: one answer per change, in their order.
+pub(super) async fn apply(routes: &NeutronRoutes, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    let steps: Vec<Result<Step, CloudError>> = changes.iter().map(step).collect();
+    let mut answers: Vec<Result<(), CloudError>> =
+        steps.iter().map(|step| step.as_ref().map(drop).map_err(Clone::clone)).collect();
+    let mut going: BTreeMap<usize, Step> =
+        steps.into_iter().enumerate().filter_map(|(place, step)| Some((place, step.ok()?))).collect();
+    if routes.extensions.address_pairs {
+        for (place, error) in pair_ports(routes, op, &going).await {
+            going.remove(&place);
+            answers[place] = Err(error);
+        }
+    }
+    let together: Vec<Step> = going.values().copied().collect();
+    match change(routes, op, &together).await {
+        Ok(()) => {}
+        // One of them is refused: each alone tells which.
+        Err(error) if going.len() > 1 && is_about_one(&error) => {
+            for (place, step) in going {
+                answers[place] = change(routes, op, &[step]).await.map_err(|error| routes.explained(error));
+            }
+        }
+        Err(error) => {
+            let error = routes.explained(error);
+            for place in going.into_keys() {
+                answers[place] = Err(error.clone());
+            }
+        }
+    }
+    answers
+}
+
+fn step(change: &RouteChange) -> Result<Step, CloudError> {
+    match change {
+        RouteChange::Create { node, destination } => {
+            let family = IpFamily::of(destination);
+            let next = next_hop(node, family).ok_or_else(|| {
+                CloudError::invalid_input(format!(
+                    "node {} has no InternalIP of the family of {destination}",
+                    node.name
+                ))
+            })?;
+            Ok(Step::Add(Hop { destination: *destination, next }))
+        }
+        RouteChange::Delete(route) => {
+            let hop = Hop::of_handle(&route.name)
+                .ok_or_else(|| CloudError::invalid_input(format!("{:?} is no handle of a route", route.name)))?;
+            Ok(Step::Remove(hop, !route.blackhole))
+        }
+    }
+}
+
+fn is_about_one(error: &OsError) -> bool {
+    matches!(error.meaning(), Meaning::Invalid | Meaning::Quota | Meaning::Conflict)
+}
+
+/// What became of the port of a next hop.
+enum Paired {
+    Done,
+    /// No single port has the address.
+    NoPort(IpAddr),
+    Failed(OsError),
+}
+
+impl Paired {
+    /// Says why a step has to wait for its port; a port that is gone has nothing to forget.
+    fn hinders(&self, step: &Step) -> Option<CloudError> {
+        match (self, step) {
+            (Self::Done, _) | (Self::NoPort(_), Step::Remove(..)) => None,
+            (Self::NoPort(ip), Step::Add(_)) => {
+                Some(CloudError::transient(format!("no single port of the router's networks has the address {ip}")))
+            }
+            (Self::Failed(error), Step::Remove(..)) if error.is_not_found() => None,
+            (Self::Failed(error), _) => Some(error.clone().into()),
+        }
+    }
+}
+
+/// Brings the address pairs of nodes' ports in line: what went wrong, by place.
+async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Step>) -> Vec<(usize, CloudError)> {
+    let mut by_ip: BTreeMap<IpAddr, Vec<(usize, Step)>> = BTreeMap::new();
+    for (place, step) in going {
+        if let Step::Add(hop) | Step::Remove(hop, true) = step {
+            by_ip.entry(hop.next).or_default().push((*place, *step));
+        }
+    }
+    if by_ip.is_empty() {
+        return Vec::new();
+    }
+    let mut ports = match routes.ports(op, &by_ip.keys().copied().collect()).await {
+        Ok(ports) => ports,
+        Err(error) => {
+            let error = CloudError::from(error);
+            return by_ip.into_values().flatten().map(|(place, _)| (place, error.clone())).collect();
+        }
+    };
+    let jobs: Vec<_> = by_ip.into_iter().map(|(ip, steps)| (ip, steps, ports.remove(&ip))).collect();
+    let one = |(ip, steps, port): (IpAddr, Vec<(usize, Step)>, Option<neutron::Port>)| async move {
+        let paired = match port {
+            None => Paired::NoPort(ip),
+            Some(port) => {
+                let (add, remove) = networks(&steps);
+                routes.pair(op, port, &add, &remove).await.map_or_else(Paired::Failed, |()| Paired::Done)
+            }
+        };
+        steps.into_iter().filter_map(|(place, step)| Some((place, paired.hinders(&step)?))).collect::<Vec<_>>()
+    };
+    stream::iter(jobs).map(one).buffer_unordered(PORTS_AT_ONCE).concat().await
+}
+
+/// Returns the networks that a port is to take packets from, and those that it is to forget.
+fn networks(steps: &[(usize, Step)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
+    let (mut add, mut remove) = (BTreeSet::new(), BTreeSet::new());
+    for (_, step) in steps {
+        match step {
+            Step::Add(hop) => add.insert(hop.destination),
+            Step::Remove(hop, _) => remove.insert(hop.destination),
+        };
+    }
+    (add, remove)
+}
+
+/// Changes the router.
+async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), OsError> {
+    let mut change = Change::default();
+    for step in steps {
+        match step {
+            Step::Add(hop) => drop(change.add.insert(*hop)),
+            Step::Remove(hop, _) => drop(change.remove.insert(*hop)),
+        }
+    }
+    if change.is_empty() {
+        return Ok(());
+    }
+    let mut tries = 0;
+    loop {
+        let router = routes.router(op).await?;
+        let change = change.clone().displacing(&router.routes);
+        if routes.extensions.atomic {
+            return one_by_one(routes, op, &change, &router.routes).await;
+        }
+        let Some(list) = change.replaced(&router.routes) else { return Ok(()) };
+        let path = ["routers", &*routes.router];
+        let mut request = Request::new(Call::RouterUpdate, &path).because("pod networks of nodes");
+        if routes.extensions.if_match {
+            request = request.if_revision(router.standard.revision_number);
+        }
+        let body = RouterUpdate { routes: Some(Some(list)), ..RouterUpdate::default() };
+        match routes.client.put::<Router>(op, &request, &body).await {
+            Err(error) if error.is_changed() && tries < TRIES => tries += 1,
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// Removes and adds with the requests that leave other routes alone.
+async fn one_by_one(routes: &NeutronRoutes, op: &Op, change: &Change, now: &[neutron::Route]) -> Result<(), OsError> {
+    let requests = [
+        (Call::RouterRemoveRoutes, "remove_extraroutes", change.extra(now)),
+        (Call::RouterAddRoutes, "add_extraroutes", change.missing(now)),
+    ];
+    for (call, action, list) in requests.into_iter().filter(|(_, _, list)| !list.is_empty()) {
+        let path = ["routers", &*routes.router, action];
+        let names: Vec<String> =
+            list.iter().map(|route| format!("{} via {}", route.destination, route.nexthop)).collect();
+        let names = names.join(", ");
+        let request = Request::new(call, &path).because(&names);
+        let body = ExtraRoutes { routes: list, ..ExtraRoutes::default() };
+        routes.client.put::<ExtraRoutes>(op, &request, &body).await?;
+    }
+    Ok(())
+}

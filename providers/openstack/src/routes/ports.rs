@@ -1,0 +1,86 @@
+//! Ports on the networks of the router.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ccm_core::provider::Op;
+use ipnet::IpNet;
+use openstack_api::neutron::{AddressPair, Port, PortUpdate};
+
+use super::{NeutronRoutes, plan};
+use crate::client::{Call, OsError, Request};
+
+/// Most addresses in one request: 50 of IPv6 make a URL of 4 kB.
+const MOST_ADDRESSES: usize = 50;
+/// How often a port is read again that was changed meanwhile.
+const TRIES: usize = 3;
+
+impl NeutronRoutes {
+    /// Finds the port that has each address, among those on the router's networks. An address that several have there
+    /// (which Neutron allows on networks with overlapping subnets) has none.
+    pub(super) async fn ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Port>, OsError> {
+        let own = [("device_id", &*self.router), ("fields", "network_id")];
+        let rows: Vec<Port> = self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own)).await?;
+        let networks: BTreeSet<String> = rows.into_iter().map(|port| port.network_id).collect();
+        let filters: Vec<String> = ips.iter().map(|ip| format!("ip_address={ip}")).collect();
+        let mut found: BTreeMap<IpAddr, Vec<Port>> = BTreeMap::new();
+        for some in filters.chunks(MOST_ADDRESSES) {
+            let query: Vec<_> = some.iter().map(|filter| ("fixed_ips", filter.as_str())).collect();
+            let rows: Vec<Port> =
+                self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&query)).await?;
+            for port in rows.into_iter().filter(|port| networks.contains(&port.network_id)) {
+                let of_port: BTreeSet<IpAddr> = port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
+                for ip in of_port.intersection(ips) {
+                    found.entry(*ip).or_default().push(port.clone());
+                }
+            }
+        }
+        let sole = |(ip, mut ports): (IpAddr, Vec<Port>)| match ports.len() {
+            1 => ports.pop().map(|port| (ip, port)),
+            _ => None,
+        };
+        Ok(found.into_iter().filter_map(sole).collect())
+    }
+
+    /// Has a port take packets from these networks, and no longer from those.
+    pub(super) async fn pair(
+        &self,
+        op: &Op,
+        mut port: Port,
+        add: &BTreeSet<IpNet>,
+        remove: &BTreeSet<IpNet>,
+    ) -> Result<(), OsError> {
+        let id = port.id.clone();
+        let path = ["ports", id.as_str()];
+        let mut tries = 0;
+        loop {
+            // Without port security everything passes, and Neutron refuses pairs.
+            if port.port_security_enabled == Some(false) {
+                return Ok(());
+            }
+            let mut pairs: Option<Vec<AddressPair>> = None;
+            for network in remove.difference(add) {
+                let now = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                pairs = plan::without_pair(now, *network).or(pairs);
+            }
+            for network in add {
+                let now = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                pairs = plan::with_pair(now, *network).or(pairs);
+            }
+            let Some(pairs) = pairs else { return Ok(()) };
+            let body = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
+            let mut request = Request::new(Call::PortUpdate, &path).because("pod networks of the node");
+            if self.extensions.if_match {
+                request = request.if_revision(port.standard.revision_number);
+            }
+            match self.client.put::<Port>(op, &request, &body).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_changed() && tries < TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+            port = self.client.get(op, &Request::new(Call::PortGet, &path)).await?;
+        }
+    }
+}
