@@ -183,6 +183,7 @@ mod load_balancer;
 mod mutation;
 mod op;
 mod routes;
+mod sleep;
 mod throttle;
 
 use std::sync::Arc;

@@ -1,10 +1,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{CloudError, ErrorKind};
+use super::{CloudError, ErrorKind, sleep::Sleep};
 use crate::{
     runtime::gate::{WriteGate, Writing},
     telemetry::metrics::MutationMetrics,
@@ -25,12 +24,9 @@ pub struct Op {
     mutations: Option<MutationMetrics>,
     /// Changes that this call has requested and that have no answer yet.
     open: watch::Sender<usize>,
-    /// How long this call may still sleep.
-    patience: Arc<Mutex<Duration>>,
+    /// How long this call has slept.
+    slept: Arc<Sleep>,
 }
-
-/// Longest time that one call of a provider may sleep in all: it holds a worker.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Op {
     /// Makes an operation without deadline and events.
@@ -45,7 +41,7 @@ impl Op {
             reason: "",
             mutations: None,
             open: watch::Sender::new(0),
-            patience: Arc::new(Mutex::new(PATIENCE)),
+            slept: Arc::default(),
         }
     }
 
@@ -74,8 +70,14 @@ impl Op {
     /// hold it up when the operation is cancelled.
     #[must_use]
     pub(crate) fn for_call(self, deadline: Instant) -> Self {
-        let patience = Arc::new(Mutex::new(PATIENCE));
-        Self { open: watch::Sender::new(0), patience, ..self.with_deadline(deadline) }
+        Self { open: watch::Sender::new(0), ..self.with_deadline(deadline).rested() }
+    }
+
+    /// Lets the operation [sleep](Self::sleep) anew. The framework does so for each call; a loop of a provider's own does it
+    /// for each of its turns.
+    #[must_use]
+    pub fn rested(self) -> Self {
+        Self { slept: Arc::default(), ..self }
     }
 
     /// Tells the provider how long the object has been waited for.
@@ -193,9 +195,10 @@ impl Op {
         }
     }
 
-    /// Returns how long this call may still sleep: two seconds in all, less what [`sleep`](Self::sleep) took.
+    /// Returns how long this call may sleep from now on: two seconds in all, less what [`sleep`](Self::sleep) took. What
+    /// sleeps at the same time counts once.
     pub fn patience(&self) -> Duration {
-        *self.patience.lock()
+        self.slept.left()
     }
 
     /// Sleeps, for a client's budget or before it sends a request again. Returns `false` at once when that is longer than
@@ -204,20 +207,26 @@ impl Op {
     /// # Cancellation
     /// The time counts as slept.
     pub async fn sleep(&self, wait: Duration) -> bool {
-        let taken = {
-            let mut patience = self.patience.lock();
-            patience.checked_sub(wait).map(|left| *patience = left).is_some()
-        };
+        let taken = self.slept.begin(wait);
         if taken && !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+            // It may take a little longer.
+            self.queue(tokio::time::sleep(wait)).await;
         }
         taken
     }
 
+    /// Waits for what another call has in its hands, such as a lock or a shared answer. That call may sleep with it, so the
+    /// time counts as slept; the wait itself ends when the other does.
+    pub async fn queue<T>(&self, wait: impl Future<Output = T>) -> T {
+        let since = Instant::now();
+        let got = wait.await;
+        self.slept.waited(since);
+        got
+    }
+
     /// Counts time that this call waited in another way, as if it had slept.
     pub fn spend(&self, waited: Duration) {
-        let mut patience = self.patience.lock();
-        *patience = patience.saturating_sub(waited);
+        self.slept.spend(waited);
     }
 
     /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).

@@ -109,8 +109,16 @@ pub(crate) struct Applied {
 pub(crate) enum Subject {
     /// To have a balancer of this digest.
     Serve(Digest),
-    /// To have none.
-    Delete,
+    /// To have none. The digest is that of the annotations, of which one may be what keeps the balancer from being deleted.
+    Delete(Digest),
+}
+
+impl Subject {
+    /// Makes the one of a deletion.
+    pub(crate) fn delete(service: Option<&ServiceView>, known: &Known, then: Then) -> Self {
+        let seen = service.filter(|_| then == Then::Release).or(known.last_seen.as_deref());
+        Self::Delete(Digest::of(&seen.map(|service| &service.annotations)))
+    }
 }
 
 /// Something that is not tried before its time.
@@ -272,9 +280,9 @@ fn standing(service: &ServiceView, known: &Known, fields: &ServiceFields) -> Sta
 }
 
 fn delete(facts: Facts<'_>, then: Then) -> Step {
-    match held(facts, Subject::Delete, None) {
+    match held(facts, Subject::delete(facts.service, facts.known, then), None) {
         Some(until) => Step::Rest { until: Some(until) },
-        None => Step::Delete { then, announce: facts.known.announced != Some(Subject::Delete) },
+        None => Step::Delete { then, announce: !matches!(facts.known.announced, Some(Subject::Delete(_))) },
     }
 }
 

@@ -194,10 +194,30 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
     assert_eq!(at(secs(300), Some(&served_service()), &serving, &WISH), ensure(Depth::Verify, false));
     let delete = Step::Delete { then: Then::Release, announce: true };
     assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
-    let removing = held(Subject::Delete, failed);
+    let known = Known { last_seen: Some(Arc::new(served_service())), ..failed };
+    let removing = held(Subject::delete(Some(&served_service()), &known, Then::Release), known);
     assert_eq!(step(&deleting(served_service()), &removing, &WISH), waits);
     assert_eq!(at(secs(100), None, &removing, &WISH), waits);
     assert_eq!(step(&served_service(), &removing, &WISH), ensure(Depth::Verify, false), "it is wanted again");
+}
+
+#[test]
+fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
+    let annotated = |value: &str| {
+        let mut service = deleting(served_service());
+        service.annotations.insert("example.com/protected".into(), value.into());
+        service
+    };
+    let known = Known { last_seen: Some(Arc::new(served_service())), ..served() };
+    let subject = Subject::delete(Some(&annotated("true")), &known, Then::Release);
+    let refused = Known { announced: Some(subject), ..held(subject, known) };
+    let waits = Step::Rest { until: Some(secs(300)) };
+    assert_eq!(step(&annotated("true"), &refused, &WISH), waits);
+    let touched = ServiceView { status: status("5.6.7.8"), resource_version: "99".into(), ..annotated("true") };
+    assert_eq!(step(&touched, &refused, &WISH), waits, "an echo of a write");
+    let again = Step::Delete { then: Then::Release, announce: false };
+    assert_eq!(step(&annotated("false"), &refused, &WISH), again);
+    assert_eq!(step(&deleting(served_service()), &refused, &WISH), again);
 }
 
 #[test]
@@ -319,7 +339,7 @@ prop_compose! {
 }
 
 fn any_subject() -> impl Strategy<Value = Subject> {
-    prop_oneof![Just(Subject::Delete), Just(Subject::Serve(WISHED)), Just(Subject::Serve(OTHER))]
+    prop_oneof![Just(Subject::Delete(Digest(1))), Just(Subject::Serve(WISHED)), Just(Subject::Serve(OTHER))]
 }
 
 prop_compose! {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ccm_core::provider::Op;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -10,8 +11,6 @@ use crate::{
     config::{Limits, Rate},
 };
 
-/// Longest time that a request waits for its turn; what would take longer is told to the caller, who holds a worker.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// How long a budget is halved after AWS said that requests come too fast.
 const HALVED: Duration = Duration::from_secs(30);
 
@@ -55,16 +54,13 @@ impl Budgets {
     /// Waits for the turn of a request.
     ///
     /// # Errors
-    /// How long it would have to wait, when that is more than [`LONGEST_WAIT`]; then it has no turn.
+    /// How long it would have to wait, when that is longer than the call may still sleep; then it has no turn.
     ///
     /// # Cancellation
     /// A turn that was waited for is lost.
-    pub(super) async fn turn(&self, action: Action) -> Result<(), Duration> {
-        let wait = self.bucket(action).lock().take(Instant::now())?;
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
-        }
-        Ok(())
+    pub(super) async fn turn(&self, op: &Op, action: Action) -> Result<(), Duration> {
+        let wait = self.bucket(action).lock().take(Instant::now(), op.patience())?;
+        if op.sleep(wait).await { Ok(()) } else { Err(wait) }
     }
 
     /// Halves the rate of this kind for a while.
@@ -92,11 +88,11 @@ impl Bucket {
         Self { rate, tokens: f64::from(rate.burst), at: None, halved_until: None }
     }
 
-    fn take(&mut self, now: Instant) -> Result<Duration, Duration> {
+    fn take(&mut self, now: Instant, longest: Duration) -> Result<Duration, Duration> {
         self.fill(now);
         let missing = 1.0 - self.tokens;
         let wait = if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.speed(now)) };
-        if wait > LONGEST_WAIT {
+        if wait > longest {
             return Err(wait);
         }
         self.tokens -= 1.0;
@@ -129,7 +125,14 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
+    use ccm_core::runtime::gate::WriteGate;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+
+    fn op() -> Op {
+        Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
+    }
 
     fn limits(per_second: f64, burst: u32) -> Limits {
         Limits { elb_write: Rate { per_second, burst }, ..Limits::default() }
@@ -137,7 +140,7 @@ mod tests {
 
     async fn seconds(budgets: &Budgets) -> Result<u64, Duration> {
         let before = Instant::now();
-        budgets.turn(Action::CreateListener).await?;
+        budgets.turn(&op(), Action::CreateListener).await?;
         Ok(before.elapsed().as_millis().div_ceil(10).try_into().unwrap_or(u64::MAX))
     }
 
@@ -162,6 +165,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn turns_of_one_call_are_waited_for_two_seconds_in_all() {
+        let (budgets, call) = (Budgets::new(&limits(1.0, 1)), op());
+        let before = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(budgets.turn(&call, Action::CreateListener).await, Ok(()));
+        }
+        for _ in 0..3 {
+            assert_eq!(budgets.turn(&call, Action::CreateListener).await, Err(Duration::from_secs(1)));
+        }
+        assert_eq!(before.elapsed(), Duration::from_secs(2));
+        assert_eq!(seconds(&budgets).await, Ok(100), "who was refused took no turn");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn throttling_halves_the_rate_for_half_a_minute() {
         let budgets = Budgets::new(&limits(2.0, 20));
         budgets.throttled(Action::DeleteListener);
@@ -180,7 +197,7 @@ mod tests {
         assert_eq!(seconds(&budgets).await, Ok(0));
         for action in Action::ALL.iter().filter(|action| Kind::of(**action) != Kind::ElbWrite) {
             if *action != Action::DescribeInstanceTopology {
-                assert_eq!(budgets.turn(*action).await, Ok(()), "{action:?}");
+                assert_eq!(budgets.turn(&op(), *action).await, Ok(()), "{action:?}");
             }
         }
         assert!(seconds(&budgets).await.is_err());

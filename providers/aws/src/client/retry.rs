@@ -7,8 +7,8 @@ use crate::api::{AwsError, Class, Fault};
 
 /// How often a request is sent at most.
 pub(super) const ATTEMPTS: u32 = 5;
-/// Bound of the first wait; it doubles, so that four waits are nine tenths of a second at most. An operation that goes on
-/// after one failed look and fails at the next stays below two seconds.
+/// Bound of the first wait; it doubles, so that four waits are nine tenths of a second at most: less than half of what a
+/// call may sleep in all.
 const FIRST_WAIT: Duration = Duration::from_millis(60);
 
 /// A read that took this long to fail is not sent again: others wait for its turn or its answer, and the next attempt would

@@ -55,19 +55,19 @@ fn throttle() -> AwsError {
 }
 
 fn write() -> DeleteTags {
-    DeleteTags { resources: vec!["i-1".into()], tags: crate::api::Tags::new() }
+    DeleteTags { resources: vec!["i-1".into()], tags: api::Tags::new() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_throttled_is_sent_again_and_slows_its_kind_down() {
     let server = Flaky::new([throttle(), throttle()]);
-    let limits = Limits { ec2_write: Rate { per_second: 2.0, burst: 50 }, ..Limits::default() };
+    let limits = Limits { ec2_write: Rate { per_second: 4.0, burst: 50 }, ..Limits::default() };
     let client = Client::new(server.clone()).with_limits(&limits);
     let before = Instant::now();
     client.write(&op(), write(), "test").await.expect("the third attempt succeeds");
     assert_eq!(server.calls(), 3);
-    // Two turns of a second each, since the budget is halved, and the burst is gone.
-    assert!(before.elapsed() >= Duration::from_secs(2), "{:?}", before.elapsed());
+    // Two turns of half a second each, since the budget is halved, and the burst is gone.
+    assert!(before.elapsed() >= Duration::from_secs(1), "{:?}", before.elapsed());
 }
 
 // RE1, RE4
@@ -165,4 +165,43 @@ async fn metrics_have_upstream_names_and_count_every_attempt() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_and_pauses_of_one_call_are_two_seconds_at_most_and_throttling_stays_what_it_is() {
+    let server = Flaky::new(std::iter::repeat_n(throttle(), 100));
+    let limits = Limits { ec2_write: Rate { per_second: 3.0, burst: 1 }, ..Limits::default() };
+    let client = Client::new(server.clone()).with_limits(&limits);
+    let (op, before) = (op(), Instant::now());
+    for _ in 0..5 {
+        let error = client.write(&op, write(), "test").await.unwrap_err();
+        assert_eq!(CloudError::from(error).kind(), ErrorKind::Throttled);
+    }
+    let slept = before.elapsed();
+    assert!(slept > Duration::from_secs(1) && slept <= Duration::from_millis(2001), "{slept:?}");
+    let first = client.write(&op.rested(), write(), "test").await.unwrap_err();
+    assert_eq!(first.code(), "RequestLimitExceeded", "it was sent, and AWS said so: {first}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_answered_is_not_asked_again_and_what_failed_is() {
+    let missing = || AwsError::answer(Action::DescribeVpcs, 400, "LoadBalancerNotFound", "none");
+    let server = Flaky::new([missing(), AwsError::answer(Action::DescribeVpcs, 400, "Nonsense", "no")]);
+    let answers = Answers::default();
+    let client = Client::new(server.clone()).recalling(&answers);
+    let op = op();
+    let ask = |id: &str| client.read(&op, DescribeVpcs { ids: vec![id.into()], token: None });
+    let (first, second) = (ask("vpc-a").await.unwrap_err(), ask("vpc-b").await.unwrap_err());
+    assert_eq!((first.code(), second.code()), ("LoadBalancerNotFound", "Nonsense"));
+    for _ in 0..3 {
+        assert_eq!(ask("vpc-a").await.unwrap_err().code(), "LoadBalancerNotFound");
+        assert_eq!(ask("vpc-b").await.unwrap().items.len(), 1);
+    }
+    assert_eq!(server.calls(), 3);
+    for _ in 0..2 {
+        client.write(&op, write(), "test").await.expect("a change is made again");
+    }
+    assert_eq!(server.calls(), 5);
+    answers.clear();
+    assert_eq!(ask("vpc-a").await.unwrap().items.len(), 1);
 }

@@ -14,6 +14,7 @@ use super::{
     fetch::{Fetch, MALFORMED},
     instance::Instance,
     plan,
+    zones::Zones,
 };
 use crate::{
     api::{Action, AwsError, Fault, Filter, InstanceId},
@@ -43,6 +44,7 @@ pub type Known = Result<Option<Arc<Instance>>, AwsError>;
 pub struct InstanceStore {
     scope: Scope,
     strings: Interner,
+    zones: Arc<Zones>,
     state: Mutex<State>,
     /// Held while AWS is asked. Whoever holds it asks for all who wait; when it is dropped half-way the next one asks.
     turn: tokio::sync::Mutex<()>,
@@ -104,9 +106,15 @@ impl InstanceStore {
         Arc::new(Self {
             scope,
             strings: Interner::default(),
+            zones: Arc::default(),
             state: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// Returns the zones of the region, which all who ask about instances share.
+    pub fn zones(&self) -> &Arc<Zones> {
+        &self.zones
     }
 
     /// Returns instances by ID, none of them older than `max_age`; zero asks AWS. `None` is proof that there is none. An ID
@@ -231,7 +239,7 @@ impl InstanceStore {
     }
 
     async fn turn(&self, op: &Op) -> Result<MutexGuard<'_, ()>, AwsError> {
-        let turn = op.run(async { Ok(self.turn.lock().await) }).await;
+        let turn = op.run(async { Ok(op.queue(self.turn.lock()).await) }).await;
         turn.map_err(|error| AwsError { action: Some(Action::DescribeInstances), fault: Fault::Refused(error) })
     }
 
@@ -273,7 +281,7 @@ impl InstanceStore {
     /// # Errors
     /// The operation itself was given up, which concerns nobody else.
     async fn ask(&self, op: &Op, mut ids: HashSet<InstanceId>) -> Result<(), AwsError> {
-        tokio::time::sleep(WINDOW).await;
+        op.sleep(WINDOW).await;
         ids.extend(std::mem::take(&mut self.state.lock().wanted));
         if plan::by_listing(ids.len(), self.listed()) {
             let before = self.arrival().round;

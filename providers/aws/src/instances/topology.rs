@@ -97,7 +97,7 @@ impl Topology {
             return answers;
         }
         // Held over the calls, so that what one learns is not asked for by another.
-        let mut cache = self.0.lock().await;
+        let mut cache = op.queue(self.0.lock()).await;
         let mut open: Vec<_> = instances.to_vec();
         // Types that must have an answer first: they need their calls, and the others may turn out to need none.
         open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));

@@ -14,7 +14,7 @@ use super::{
     memory::{Known, Memory},
     model::{SubnetChoice, Targets, Wanted, WantedListener},
     names,
-    observe::{Observer, Question, ago, names_of},
+    observe::{Observer, Question, names_of},
     plan::{self, Action, Resolved, Step},
     security::Exposure,
     seen::Observed,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
-    client,
+    clock::ago,
     cluster::SERVICE_TAG,
     instances::InstanceStore,
     provider_id,
@@ -96,16 +96,21 @@ impl Core {
         if depth == Depth::Trust && applied.is_some_and(|(w, targets)| **w == *wanted && *targets == backing.targets) {
             return Ok(Progress::Done);
         }
+        if let Some((after, why)) = self.still_waits(op, wanted, &backing, known) {
+            return Ok(Progress::Pending { after, why });
+        }
         let observed = match self.look(op, order, depth, known).await {
             Ok(observed) => observed,
             Err(error) => {
-                if client::turn_after(&error).is_none() {
+                // What has to wait for its turn says nothing about what there is.
+                if error.kind() != ErrorKind::Throttled {
                     known.doubt();
                 }
                 return Err(error);
             }
         };
         known.applied = None;
+        known.answers.clear();
         let existing = observed.balancer.as_ref().map(|seen| seen.balancer.security_groups.clone());
         known.observed = Some(observed.clone());
         // Whatever is changed from here on, a shared look that was made before now does not show it.
@@ -114,16 +119,27 @@ impl Core {
         let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
         let result = self.carry_out(op, wanted, &resolved, &backing, observed, known).await;
         known.changed = Some(Instant::now());
-        if matches!(result, Ok(Progress::Done)) {
-            note_applied(known, wanted, backing);
-        }
         result
+    }
+
+    /// Tells whether the only thing to be done is still to wait for stopped instances, as it was when everything was last
+    /// brought in line. They may stay stopped for months: meanwhile nothing is read but what they do, once for all Services,
+    /// and everything when the comparison is due.
+    fn still_waits(&self, op: &Op, wanted: &Wanted, backing: &Backing, known: &Known) -> Option<(Duration, Box<str>)> {
+        let recent = known.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
+        let applied = known.applied.as_ref().is_some_and(|(applied, _)| **applied == *wanted);
+        if op.pending_for().is_zero() || !recent || !applied || !backing.node_groups.is_subset(&known.node_groups) {
+            return None;
+        }
+        let mut steps = plan::membership(wanted, &backing.targets, known.observed.as_ref()?);
+        spare(op, &mut steps, &backing.stopped).filter(|_| steps.is_empty())
     }
 
     /// Finds out what there is, as far as it is not known.
     async fn look(&self, op: &Op, order: &Order<'_>, depth: Depth, known: &mut Known) -> Result<Observed, CloudError> {
         let recent = known.read_at.is_some_and(|at| at > ago(TAKEN_UP));
-        let taken_up = known.applied.is_none() && recent && op.pending_for() > Duration::ZERO;
+        let unfinished = known.applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
+        let taken_up = unfinished && recent && op.pending_for() > Duration::ZERO;
         if let Some(mut observed) = known.observed.take().filter(|_| depth == Depth::Trust || taken_up) {
             if !observed.is_full()
                 && let Err(error) = self.observer.complete(op, &order.wanted.owner, &mut observed).await
@@ -135,7 +151,13 @@ impl Core {
             return Ok(observed);
         }
         let before = known.observed.take();
-        let mut observed = self.read(op, order, known, true).await?;
+        let mut observed = match self.read(op, order, known, true).await {
+            Ok(observed) => observed,
+            Err(error) => {
+                known.observed = before;
+                return Err(error);
+            }
+        };
         self.carry_over(op, order.wanted, before, &mut observed).await?;
         Ok(observed)
     }
@@ -162,7 +184,8 @@ impl Core {
 
     async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
         let names = names(order);
-        let observed = self.observer.read(op, &question(order, &names, known), all).await?;
+        let observer = self.observer.recalling(&known.answers);
+        let observed = known.answers.end(observer.read(op, &question(order, &names, known), all).await)?;
         known.read_at = Some(Instant::now());
         Ok(observed)
     }
@@ -215,6 +238,7 @@ impl Core {
             let waits = spare(op, &mut steps, &backing.stopped);
             picture = Picture::new(picture.observed);
             let mut applier = self.applier(op, wanted, &instances, &mut picture);
+            let stopped = waits.is_some();
             applier.left.extend(waits);
             let ended = applier.apply(&steps).await;
             let (left, no_room) = (applier.left, applier.no_room);
@@ -222,6 +246,9 @@ impl Core {
                 Ok(()) => {
                     picture.observed.exposure = Some(resolved.exposure);
                     known.observed = Some(picture.observed);
+                    if no_room.is_none() && left.len() == usize::from(stopped) {
+                        note_applied(known, wanted, backing, stopped);
+                    }
                     return no_room.map_or_else(|| Ok(pending(left)), Err);
                 }
                 Err(Halt::Replan) => {}
@@ -232,7 +259,7 @@ impl Core {
                 Err(Halt::Failed(error)) => {
                     // What was refused before it was sent has changed nothing.
                     match error.kind() {
-                        ErrorKind::NotLeader => known.observed = Some(picture.observed),
+                        ErrorKind::NotLeader | ErrorKind::Throttled => known.observed = Some(picture.observed),
                         _ => known.doubt(),
                     }
                     return Err(error);
@@ -268,8 +295,12 @@ impl Core {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
         known.revive();
+        let before = known.changed;
         let result = self.bring_backends(op, order, &mut known).await;
-        known.changed = Some(Instant::now());
+        // Whoever got no further than to look has changed nothing.
+        if known.changed != before {
+            known.changed = Some(Instant::now());
+        }
         self.memory.put(uid, known);
         outcome(None, result)
     }
@@ -285,9 +316,11 @@ impl Core {
         if unread(&observed)
             && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
         {
-            known.observed = Some(observed).filter(|_| client::turn_after(&error).is_some());
+            known.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
             return Err(error);
         }
+        known.answers.clear();
+        known.changed = Some(Instant::now());
         if observed.balancer.is_none() {
             let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
             return Err(error);
@@ -328,7 +361,10 @@ impl Core {
                 Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
             }
             Err(Halt::Failed(error)) => {
-                known.doubt();
+                match error.kind() {
+                    ErrorKind::Throttled => known.observed = Some(picture.observed),
+                    _ => known.doubt(),
+                }
                 Err(error)
             }
         }
@@ -353,7 +389,9 @@ impl Core {
         let mut observed = match &before {
             None => {
                 let names = names(order);
-                let observed = self.observer.first_look(op, &question(order, &names, known)).await?;
+                let observer = self.observer.recalling(&known.answers);
+                let look = observer.first_look(op, &question(order, &names, known)).await;
+                let observed = known.answers.end(look)?;
                 known.read_at = Some(Instant::now());
                 observed
             }
@@ -378,7 +416,7 @@ impl Core {
         if changes.is_empty() {
             observed.exposure = Some(resolved.exposure);
             known.observed = Some(observed);
-            note_applied(known, wanted, backing);
+            note_applied(known, wanted, &backing, false);
         } else {
             (known.observed, known.applied) = (Some(observed), None);
         }
@@ -462,14 +500,15 @@ fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Opti
     (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
 }
 
-/// Notes that everything is as wanted.
-fn note_applied(known: &mut Known, wanted: &Wanted, backing: Backing) {
+/// Notes that everything is as wanted; but for the targets, if some wait.
+fn note_applied(known: &mut Known, wanted: &Wanted, backing: &Backing, some_wait: bool) {
     if let Some(observed) = &mut known.observed {
         observed.recorded_tags = wanted.extra_tags.keys().cloned().collect();
         observed.frozen.clear();
     }
-    known.applied = Some((Arc::new(wanted.clone()), backing.targets));
-    (known.instances, known.node_groups) = (backing.instances, backing.node_groups);
+    let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
+    known.applied = Some((Arc::new(wanted.clone()), targets));
+    (known.instances, known.node_groups) = (backing.instances.clone(), backing.node_groups.clone());
 }
 
 /// Returns the names under which a balancer may be found.
@@ -528,8 +567,8 @@ fn pending(left: Vec<(Duration, Box<str>)>) -> Progress {
     }
 }
 
-/// An answer that something is not there says nothing about the balancer as a whole.
-fn unsettled(error: CloudError) -> CloudError {
+/// An answer that something is not there says nothing about the balancer as a whole, and is not the end of everything.
+pub(super) fn unsettled(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
         _ => error,

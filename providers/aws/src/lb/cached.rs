@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use ccm_core::provider::Op;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -42,12 +43,17 @@ impl<T> Cached<T> {
     ///
     /// # Cancellation
     /// Whoever waits next reads by itself.
-    pub(crate) async fn get<E>(&self, fresh: bool, read: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+    pub(crate) async fn get<E>(
+        &self,
+        op: &Op,
+        fresh: bool,
+        read: impl Future<Output = Result<T, E>>,
+    ) -> Result<Arc<T>, E> {
         let after = if fresh { self.state.lock().begun } else { 0 };
         if let Some(value) = self.believed(after) {
             return Ok(value);
         }
-        let _reading = self.reading.lock().await;
+        let _reading = op.queue(self.reading.lock()).await;
         if let Some(value) = self.believed(after) {
             return Ok(value);
         }
@@ -82,7 +88,14 @@ impl<T> Cached<T> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use ccm_core::runtime::gate::WriteGate;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+
+    fn op() -> Op {
+        Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
+    }
 
     const AGE: Duration = Duration::from_secs(300);
 
@@ -94,54 +107,54 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_who_ask_at_once_share_one_reading() {
-        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
-        let (a, b) = tokio::join!(cached.get(false, slow(&count)), cached.get(false, slow(&count)));
+        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let (a, b) = tokio::join!(cached.get(&op, false, slow(&count)), cached.get(&op, false, slow(&count)));
         assert_eq!((*a.unwrap(), *b.unwrap()), (1, 1));
         // Those who ask while the first reads wait for one reading that begins after they asked.
-        let fresh = || cached.get(true, slow(&count));
+        let fresh = || cached.get(&op, true, slow(&count));
         let (a, b, c) = tokio::join!(fresh(), fresh(), fresh());
         assert_eq!((*a.unwrap(), *b.unwrap(), *c.unwrap()), (2, 3, 3));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_value_is_read_again_when_it_is_old_or_forgotten() {
-        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
-        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 1);
-        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 1);
+        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 1);
+        assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 1);
         tokio::time::advance(AGE).await;
-        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 2);
+        assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 2);
         cached.forget();
-        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 3);
+        assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_being_read_when_it_is_forgotten_is_not_kept() {
-        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
         let forget = async {
             tokio::task::yield_now().await;
             cached.forget();
         };
-        let (first, ()) = tokio::join!(cached.get(false, slow(&count)), forget);
+        let (first, ()) = tokio::join!(cached.get(&op, false, slow(&count)), forget);
         assert_eq!(*first.unwrap(), 1);
-        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 2);
+        assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_question_for_a_fresh_value_is_not_answered_by_a_reading_that_began_before() {
-        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
+        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
         let later = async {
             tokio::task::yield_now().await;
-            cached.get(true, slow(&count)).await
+            cached.get(&op, true, slow(&count)).await
         };
-        let (first, second) = tokio::join!(cached.get(false, slow(&count)), later);
+        let (first, second) = tokio::join!(cached.get(&op, false, slow(&count)), later);
         assert_eq!((*first.unwrap(), *second.unwrap()), (1, 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_reading_is_no_answer_for_others() {
-        let (cached, count) = (Cached::new(AGE), AtomicU32::new(0));
-        let failed: Result<Arc<u32>, &str> = cached.get(false, async { Err("no") }).await;
+        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let failed: Result<Arc<u32>, &str> = cached.get(&op, false, async { Err("no") }).await;
         assert_eq!(failed, Err("no"));
-        assert_eq!(*cached.get(false, slow(&count)).await.unwrap(), 1);
+        assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 1);
     }
 }

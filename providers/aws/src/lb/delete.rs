@@ -6,15 +6,16 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op, Progress};
+use ccm_core::provider::{CloudError, EventKind, Op, Progress};
 use tokio::time::Instant;
 
 use super::{
-    bring::Core,
+    bring::{Core, unsettled},
     memory::Known,
     model::OwnerName,
-    observe::ago,
-    ownership::{self, belongs, group_prefix},
+    names,
+    observe::RECENT,
+    ownership::{self, belongs},
     sweep,
 };
 use crate::{
@@ -23,15 +24,14 @@ use crate::{
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
     },
     client::Meaning,
+    clock::ago,
     cluster::Cluster,
 };
 
 /// First and longest wait for something that is still in use.
 const WAITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// After this time somebody should look.
-const TOO_LONG: Duration = Duration::from_secs(1800);
-/// How old a shared look may be that tells of balancers under unexpected names.
-const RECENT: Duration = Duration::from_secs(30);
+pub(super) const TOO_LONG: Duration = Duration::from_secs(1800);
 
 /// What is to be deleted.
 pub(super) struct Doomed<'a> {
@@ -46,21 +46,27 @@ impl Core {
     /// Deletes everything of a Service.
     pub(super) async fn delete(&self, op: &Op, doomed: &Doomed<'_>) -> Result<Progress, CloudError> {
         let mut known = self.memory.take(&doomed.owner.uid);
+        let before = known.changed;
         let result = self.take_down(op, doomed, &mut known).await;
+        // Whoever got no further than to look has changed nothing.
+        if known.changed != before {
+            known.changed = Some(Instant::now());
+        }
         match &result {
             Ok(Progress::Done) => self.memory.forget(&doomed.owner.uid),
-            _ => self.memory.put(&doomed.owner.uid, Known { changed: Some(Instant::now()), ..known }),
+            _ => self.memory.put(&doomed.owner.uid, known),
         }
         if let Ok(Progress::Pending { after, why }) = &result {
             tell_if_long(op, *after, why);
         }
-        result.map_err(doubtful)
+        result.map_err(unsettled)
     }
 
     async fn take_down(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known) -> Result<Progress, CloudError> {
         let mut waits = Vec::new();
         if !known.deleted {
-            let found = self.find_all(op, doomed, known).await?;
+            let found = known.answers.end(self.find_all(op, doomed, known).await)?;
+            known.changed = Some(Instant::now());
             // Once something goes, what was known of it is history. The names of balancers are those in rules.
             known.doubt();
             // Under the name of somebody else's balancer are somebody else's rules.
@@ -87,9 +93,11 @@ impl Core {
 
     /// Finds balancers and target groups of a Service, by what is known, by name, and by tags.
     async fn find_all(&self, op: &Op, doomed: &Doomed<'_>, known: &Known) -> Result<Found, CloudError> {
+        let observer = self.observer.recalling(&known.answers);
+        let scope = &observer.scope;
         let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
         for name in doomed.names {
-            let named = self.observer.named(op, name).await?;
+            let named = observer.named(op, name).await?;
             candidates.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
         }
         let seen = known.observed.iter().filter_map(|observed| observed.balancer.as_ref());
@@ -97,11 +105,11 @@ impl Core {
         candidates.extend(seen);
         let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
         let made: BTreeSet<TargetGroupArn> = made.chain(known.groups.iter().cloned()).collect();
-        let listed = sweep::groups(&self.scope, op).await?;
+        let listed = sweep::groups(scope, op).await?;
         let groups = groups_of(doomed.owner, &listed, &candidates, None);
         let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));
         let arns: BTreeSet<Box<str>> = arns.map(Into::into).collect();
-        let mut tags = sweep::tags(&self.scope, op, arns.into_iter().collect()).await?;
+        let mut tags = sweep::tags(scope, op, arns.into_iter().collect()).await?;
         let belongs = |tags: Option<&Tags>, found: ownership::Found| {
             tags.is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags, found).is_ok())
         };
@@ -112,7 +120,7 @@ impl Core {
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed.unwrap_or_else(|| ago(RECENT));
-            let sweep = self.observer.sweeps.since(op, since).await?;
+            let sweep = observer.sweeps.since(op, since).await?;
             let ours = |arn: &str| belongs(sweep.tags.get(arn), ownership::Found::Among);
             let found = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
             balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
@@ -120,7 +128,7 @@ impl Core {
         }
         let of_these = groups_of(doomed.owner, &listed, &balancers, there.as_ref());
         let unread = of_these.iter().filter(|arn| !tags.contains_key(arn.as_str())).map(|arn| arn.as_str().into());
-        tags.extend(sweep::tags(&self.scope, op, unread.collect()).await?);
+        tags.extend(sweep::tags(scope, op, unread.collect()).await?);
         let attached = |arn: &TargetGroupArn| {
             let mut users = listed.iter().filter(|group| group.arn == *arn).flat_map(|group| &group.load_balancers);
             users.any(|user| balancers.contains_key(user))
@@ -206,7 +214,7 @@ fn groups_of(
     balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
     there: Option<&BTreeSet<LoadBalancerArn>>,
 ) -> BTreeSet<TargetGroupArn> {
-    let prefix = group_prefix(owner);
+    let prefix = names::prefix(owner);
     // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
     let gone = |arn: &LoadBalancerArn| there.is_some_and(|there| !there.contains(arn));
     let may_be = |group: &&TargetGroup| {
@@ -236,18 +244,15 @@ fn soonest(waits: Vec<Progress>) -> Progress {
     })
 }
 
-/// Tells once that a wait has become long.
-fn tell_if_long(op: &Op, next: Duration, what: &str) {
-    if op.pending_for() >= TOO_LONG && op.pending_for() < TOO_LONG + next {
-        let note = format!("deletion is not finished after {} minutes: {what}", TOO_LONG.as_secs() / 60);
-        op.event(EventKind::Warning, "LoadBalancerDeletionSlow", &note);
-    }
+/// Tells whether a wait has become too long: once, since the next try comes after `next`.
+pub(super) fn became_long(op: &Op, next: Duration) -> bool {
+    (TOO_LONG..TOO_LONG + next).contains(&op.pending_for())
 }
 
-/// An answer that something is not there ends nothing: the framework would take it for the end of everything.
-fn doubtful(error: CloudError) -> CloudError {
-    match error.kind() {
-        ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
-        _ => error,
+/// Tells once that a wait has become long.
+fn tell_if_long(op: &Op, next: Duration, what: &str) {
+    if became_long(op, next) {
+        let note = format!("deletion is not finished after {} minutes: {what}", TOO_LONG.as_secs() / 60);
+        op.event(EventKind::Warning, "LoadBalancerDeletionSlow", &note);
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
-use tokio::time::Instant;
 
 use super::{NetworkLoadBalancers, delete::wait, model::OwnerName, sweep};
 use crate::{
@@ -25,7 +24,7 @@ impl Inventory for NetworkLoadBalancers {
     /// Lists what carries the cluster's tag with value `owned` and the name of a Service: what others tag as the cluster's,
     /// such as groups of nodes, was not made for Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        let sweep = self.core.observer.sweeps.since(op, Instant::now()).await?;
+        let sweep = self.core.observer.sweeps.new_one(op).await?;
         let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
         let balancers = sweep.balancers.iter().filter_map(|balancer| {
             let (kind, id) = (Arc::from(LOAD_BALANCER), balancer.arn.as_str().into());

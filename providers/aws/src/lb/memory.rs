@@ -15,7 +15,10 @@ use super::{
     model::{Targets, Wanted},
     seen::Observed,
 };
-use crate::api::{InstanceId, SecurityGroupId, TargetGroupArn};
+use crate::{
+    api::{InstanceId, SecurityGroupId, TargetGroupArn},
+    client::Answers,
+};
 
 /// What is known of one Service.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +41,8 @@ pub(super) struct Known {
     pub(super) groups: BTreeSet<TargetGroupArn>,
     /// Names of deleted balancers, which are in descriptions of rules.
     pub(super) names: BTreeSet<Box<str>>,
+    /// What a look was told that was broken off for want of turns.
+    pub(super) answers: Answers,
 }
 
 impl Known {

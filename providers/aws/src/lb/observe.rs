@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,7 +12,8 @@ use tokio::time::Instant;
 use super::{
     denials::Denials,
     model::{OwnerName, Wanted},
-    ownership::{Found, belongs, group_prefix},
+    names,
+    ownership::{Found, belongs},
     seen::{Members, Observed, SeenBalancer, SeenGroup, SeenListener},
     sweep::{self, Sweeps, is_absent},
 };
@@ -24,6 +26,8 @@ use crate::{
             DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup, TargetHealth,
         },
     },
+    client::Answers,
+    clock::ago,
     scope::Scope,
 };
 
@@ -32,13 +36,14 @@ use crate::{
 const SWEEP_AGE: Duration = Duration::from_secs(300);
 
 /// How old a sweep may be that tells whether a balancer is there under another name.
-const RECENT: Duration = Duration::from_secs(30);
+pub(super) const RECENT: Duration = Duration::from_secs(30);
 
-/// Reads what there is.
+/// Reads what there is. Cheap to clone; all clones share sweeps and what is denied.
+#[derive(Clone)]
 pub(super) struct Observer {
     pub(super) scope: Scope,
-    pub(super) sweeps: Sweeps,
-    denials: Denials,
+    pub(super) sweeps: Arc<Sweeps>,
+    denials: Arc<Denials>,
 }
 
 /// What is read for whom.
@@ -56,7 +61,12 @@ pub(super) struct Question<'a> {
 
 impl Observer {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { sweeps: Sweeps::new(scope.clone()), denials: Denials::default(), scope }
+        Self { sweeps: Arc::new(Sweeps::new(scope.clone())), denials: Arc::default(), scope }
+    }
+
+    /// Makes one that asks nothing again that has an answer here.
+    pub(super) fn recalling(&self, answers: &Answers) -> Self {
+        Self { scope: Scope { client: self.scope.client.recalling(answers), ..self.scope.clone() }, ..self.clone() }
     }
 
     /// Reads what a first look needs from the shared sweep: listeners and targets are the Service's own requests. What the
@@ -97,7 +107,7 @@ impl Observer {
         // What nobody ever touched has no groups.
         let listed =
             if found.is_some() || question.may_exist { sweep::groups(&self.scope, op).await? } else { Vec::new() };
-        let prefix = group_prefix(question.owner);
+        let prefix = names::prefix(question.owner);
         let attached = |group: &TargetGroup| arn.as_ref().is_some_and(|arn| group.load_balancers.contains(arn));
         let listed: Vec<_> =
             listed.into_iter().filter(|group| attached(group) || group.name.starts_with(&prefix)).collect();
@@ -313,12 +323,6 @@ impl Observer {
         let found = Found::by_name(&self.scope.cluster, owner, name);
         belongs(&self.scope.cluster, owner, tags, found).map_err(|why| foreign("load balancer", name, &why))
     }
-}
-
-/// Returns the moment so long ago; now, if the clock does not reach that far back.
-pub(super) fn ago(age: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_sub(age).unwrap_or(now)
 }
 
 /// Returns the names under which a Service's balancer may be found.

@@ -1,20 +1,19 @@
 //! One look at all load balancers and target groups, shared by all Services that are looked at for the first time.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use ccm_core::provider::Op;
+use ccm_core::provider::{CloudError, ErrorKind, Op};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     api::{
         AwsError, Tags,
-        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, TargetGroup},
+        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MOST_TAGGED, TargetGroup},
     },
+    client::Answers,
+    clock::ago,
     scope::Scope,
 };
-
-/// Most objects of one request for tags.
-const MOST_TAGGED: usize = 20;
 
 /// All network load balancers and target groups of the VPC, with their tags.
 #[derive(Debug)]
@@ -26,35 +25,71 @@ pub(super) struct Sweep {
     pub(super) tags: HashMap<Box<str>, Tags>,
 }
 
+/// How old the beginning of a sweep may be that is needed as new as can be, when it was broken off and is taken up.
+const TAKEN_UP: Duration = Duration::from_secs(300);
+
 /// The last sweep. Whoever needs a newer one makes it, while others wait for that one.
 pub(super) struct Sweeps {
     scope: Scope,
-    last: Mutex<Option<Arc<Sweep>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: Option<Arc<Sweep>>,
+    /// One that was broken off for want of turns: when it began, and what it was told. Whoever comes next takes it up.
+    begun: Option<(Instant, Answers)>,
 }
 
 impl Sweeps {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { scope, last: Mutex::default() }
+        Self { scope, state: Mutex::default() }
     }
 
     /// Returns a sweep that began after then.
     pub(super) async fn since(&self, op: &Op, then: Instant) -> Result<Arc<Sweep>, AwsError> {
-        let mut last = self.last.lock().await;
-        if let Some(sweep) = last.as_ref().filter(|sweep| sweep.begun > then) {
+        let mut state = op.queue(self.state.lock()).await;
+        if let Some(sweep) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
             return Ok(sweep.clone());
         }
-        let begun = Instant::now();
-        let vpc = Some(&self.scope.vpc);
-        let mut balancers = balancers(&self.scope, op).await?;
-        balancers.retain(|balancer| &*balancer.kind == "network" && balancer.vpc.as_ref() == vpc);
-        let mut groups = groups(&self.scope, op).await?;
-        groups.retain(|group| group.vpc.as_ref() == vpc);
-        let arns = balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
-        let tags = tags(&self.scope, op, arns.map(Into::into).collect()).await?;
+        self.sweep(op, &mut state, then).await
+    }
+
+    /// Returns a sweep that began now, or that was broken off a short time ago.
+    pub(super) async fn new_one(&self, op: &Op) -> Result<Arc<Sweep>, AwsError> {
+        let mut state = op.queue(self.state.lock()).await;
+        self.sweep(op, &mut state, ago(TAKEN_UP)).await
+    }
+
+    /// Takes up what was broken off if it began after then, or begins anew.
+    async fn sweep(&self, op: &Op, state: &mut State, then: Instant) -> Result<Arc<Sweep>, AwsError> {
+        let begun = state.begun.take().filter(|(begun, _)| *begun > then);
+        let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), Answers::default()));
+        let scope = Scope { client: self.scope.client.recalling(&answers), ..self.scope.clone() };
+        let read = read(&scope, op).await;
+        let throttled = |error: &AwsError| CloudError::from(error.clone()).kind() == ErrorKind::Throttled;
+        if read.as_ref().is_err_and(throttled) {
+            state.begun = Some((begun, answers));
+        }
+        let (balancers, groups, tags) = read?;
         let sweep = Arc::new(Sweep { begun, balancers, groups, tags });
-        *last = Some(sweep.clone());
+        state.last = Some(sweep.clone());
         Ok(sweep)
     }
+}
+
+async fn read(
+    scope: &Scope,
+    op: &Op,
+) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, HashMap<Box<str>, Tags>), AwsError> {
+    let vpc = Some(&scope.vpc);
+    let mut balancers = balancers(scope, op).await?;
+    balancers.retain(|balancer| &*balancer.kind == "network" && balancer.vpc.as_ref() == vpc);
+    let mut groups = groups(scope, op).await?;
+    groups.retain(|group| group.vpc.as_ref() == vpc);
+    let arns = balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
+    let tags = tags(scope, op, arns.map(Into::into).collect()).await?;
+    Ok((balancers, groups, tags))
 }
 
 /// Reads all load balancers.

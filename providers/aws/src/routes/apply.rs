@@ -20,6 +20,7 @@ use crate::{
         InstanceId, RouteTableId,
         ec2::{CreateRoute, DeleteRoute, ModifyInstanceAttribute, ModifyNetworkInterfaceAttribute, ReplaceRoute},
     },
+    clock::ago,
     provider_id::ProviderId,
 };
 
@@ -116,7 +117,7 @@ impl Ec2Routes {
             Err(error) if error.is("RouteAlreadyExists") => return Ok(false),
             Err(source) => return Err(RouteError::Create { destination, source }),
         }
-        self.tables.note(table, destination, Some(target)).await;
+        self.tables.note(op, table, destination, Some(target)).await;
         Ok(true)
     }
 
@@ -136,7 +137,7 @@ impl Ec2Routes {
         let request = ReplaceRoute { table: table.clone(), destination, target: target.to_route() };
         let result = self.scope.client.write(op, request, &why).await;
         result.map_err(|source| RouteError::Replace { destination, source })?;
-        self.tables.note(table, destination, Some(target)).await;
+        self.tables.note(op, table, destination, Some(target)).await;
         Ok(())
     }
 
@@ -202,7 +203,7 @@ impl Ec2Routes {
             Err(error) if error.is("InvalidRoute.NotFound") => {}
             Err(source) => return Err(RouteError::Delete { destination, source }),
         }
-        self.tables.note(table, destination, None).await;
+        self.tables.note(op, table, destination, None).await;
         Ok(())
     }
 }
@@ -229,10 +230,4 @@ fn target(node: &NodeView, id: &InstanceId, known: &Known) -> Result<Target, Rou
         node: name(),
         why: format!("instance {id} has several network interfaces and none with device index 0").into(),
     })
-}
-
-/// Returns the moment that was this long ago, or the earliest there is.
-fn ago(age: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_sub(age).unwrap_or(now)
 }

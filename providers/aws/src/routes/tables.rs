@@ -43,7 +43,7 @@ impl Tables {
 
     /// Reads the tables.
     pub(super) async fn read(&self, op: &Op) -> Result<Vec<RouteTable>, RouteError> {
-        let mut last = self.last.lock().await;
+        let mut last = op.queue(self.last.lock()).await;
         self.renew(op, &mut last).await?;
         Ok(last.as_ref().map(|snapshot| snapshot.tables.clone()).unwrap_or_default())
     }
@@ -55,7 +55,7 @@ impl Tables {
         destination: &IpNet,
         since: Instant,
     ) -> Result<Vec<(RouteTableId, Occupant)>, RouteError> {
-        let mut last = self.last.lock().await;
+        let mut last = op.queue(self.last.lock()).await;
         if last.as_ref().is_none_or(|snapshot| snapshot.since < since) {
             self.renew(op, &mut last).await?;
         }
@@ -64,8 +64,8 @@ impl Tables {
     }
 
     /// Takes note of a change that was made.
-    pub(super) async fn note(&self, table: &RouteTableId, destination: IpNet, target: Option<&Target>) {
-        let mut last = self.last.lock().await;
+    pub(super) async fn note(&self, op: &Op, table: &RouteTableId, destination: IpNet, target: Option<&Target>) {
+        let mut last = op.queue(self.last.lock()).await;
         let tables = last.iter_mut().flat_map(|snapshot| &mut snapshot.tables);
         for table in tables.filter(|known| known.id == *table) {
             plan::put(table, destination, target);

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
+    error::chain,
     k8s::NodeView,
     provider::{CloudError, ErrorKind},
     runtime::queue::Backoff,
@@ -89,14 +90,15 @@ impl Tagging {
         resources.sort();
         resources.dedup();
         let tags = self.options.tags.clone();
+        let op = &self.op.clone().rested();
         match verb {
             Verb::Tag => {
                 let request = CreateTags { resources, tags };
-                self.scope.client.write(&self.op, request, "nodes have no label that says so").await
+                self.scope.client.write(op, request, "nodes have no label that says so").await
             }
             Verb::Untag => {
                 let request = DeleteTags { resources, tags };
-                self.scope.client.write(&self.op, request, "nodes are gone").await
+                self.scope.client.write(op, request, "nodes are gone").await
             }
         }
     }
@@ -184,14 +186,4 @@ impl Lane {
 
 fn age(node: &NodeView) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(node.created)).unwrap_or_default()
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

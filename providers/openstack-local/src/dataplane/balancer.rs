@@ -1,19 +1,20 @@
 //! A balancer that runs: its listeners, and what a change does to them.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use futures::future::join_all;
 use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Announcer, Options,
     config::{BalancerConfig, BalancerId, ListenerConfig, ListenerId, ListenerProtocol, PoolProtocol},
     front::{Front, Settings},
-    monitor,
+    http, monitor,
     pool::{Member, Pool},
     report::{BalancerReport, Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState},
-    tcp,
+    tcp, tls, udp,
 };
 
 /// What every balancer of a data plane uses.
@@ -54,9 +55,7 @@ struct Place {
 struct Serving {
     local: SocketAddr,
     front: Arc<Front>,
-    /// Ends accepting.
-    stop: CancellationToken,
-    /// Holds the one task that owns the socket.
+    /// Holds the tasks that own the socket.
     socket: TaskTracker,
 }
 
@@ -102,7 +101,7 @@ impl Balancer {
     pub(super) async fn kill(&self) {
         for serving in self.serving() {
             serving.front.kill.cancel();
-            serving.stop.cancel();
+            serving.front.stop.cancel();
         }
         join_all(self.serving().map(Serving::closed)).await;
     }
@@ -145,35 +144,28 @@ impl Listener {
         if env.stop.is_cancelled() {
             return Err(place.error(ListenErrorKind::Stopped, "the data plane is shut down"));
         }
+        if place.protocol == ListenerProtocol::Sctp {
+            return Err(place.error(ListenErrorKind::Unsupported, "SCTP is not carried here; use TCP or UDP"));
+        }
         let kill = env.stop.child_token();
         let settings = settings(place, config, None, &kill)?;
         let stop = env.stop.child_token();
+        let front = Arc::new(Front::new(settings, stop, kill, env.tasks.clone()));
         let socket = TaskTracker::new();
-        let bind = |error| ListenError::bind(place.address, place.transport(), &error);
-        let (local, front) = match config.protocol {
-            ListenerProtocol::Tcp | ListenerProtocol::Https => {
-                let listener = tcp::bind(place.address).map_err(bind)?;
-                let local = listener.local_addr().map_err(bind)?;
-                let front = Arc::new(Front::new(settings, kill, env.tasks.clone()));
-                let accept = tcp::accept(listener, front.clone(), stop.clone(), tcp::serve);
-                env.tasks.spawn(socket.track_future(accept));
-                (local, front)
-            }
-            _ => return Err(place.error(ListenErrorKind::Unsupported, "this protocol is not to be had here")),
-        };
+        let local = listen(place, &front, &socket)
+            .map_err(|error| ListenError::bind(place.address, place.transport(), &error))?;
         socket.close();
         if let Some(pool) = &front.settings().pool {
             monitor::arrange(pool, &env.tasks, &env.announcer);
         }
-        Ok(Self { id: config.id.clone(), place, state: Ok(Serving { local, front, stop, socket }) })
+        Ok(Self { id: config.id.clone(), place, state: Ok(Serving { local, front, socket }) })
     }
 
     /// Changes a listener that listens. One that cannot be as wanted stops.
     fn update(&self, config: &ListenerConfig, env: &Env) -> Result<(), ListenError> {
         let serving = self.state.as_ref().map_err(Clone::clone)?;
         let old = serving.front.settings();
-        let new =
-            settings(self.place, config, old.pool.as_ref(), &serving.front.kill).inspect_err(|_| serving.leave(env))?;
+        let new = settings(self.place, config, Some(&old), &serving.front.kill).inspect_err(|_| serving.leave(env))?;
         let stays =
             |member: &Arc<Member>| new.pool.iter().flat_map(|pool| pool.members()).any(|new| Arc::ptr_eq(new, member));
         let removed: Vec<_> = members(&old).filter(|member| !stays(member)).cloned().collect();
@@ -204,7 +196,7 @@ impl Listener {
 impl Serving {
     /// Begins to close the socket, ends the checks, and lets connections end in time.
     fn leave(&self, env: &Env) {
-        self.stop.cancel();
+        self.front.stop.cancel();
         members(&self.front.settings()).for_each(|member| monitor::forget(member));
         drain(self.front.kill.clone(), env);
     }
@@ -233,19 +225,58 @@ fn drain(gone: CancellationToken, env: &Env) {
 fn settings(
     place: Place,
     config: &ListenerConfig,
-    old: Option<&Arc<Pool>>,
+    old: Option<&Settings>,
     kill: &CancellationToken,
 ) -> Result<Settings, ListenError> {
+    let tls = tls(place, config, old)?;
     let mut config = config.clone();
     let pool = config.pool.take();
     if let Some(pool) = &pool {
         compatible(place, pool.protocol)?;
     }
+    let old = old.and_then(|old| old.pool.as_ref());
     let pool = pool.map(|pool| match old {
         Some(old) if old.config == pool => old.clone(),
         _ => Arc::new(Pool::new(pool, old.map(|old| &**old), kill)),
     });
-    Ok(Settings { config, pool })
+    Ok(Settings { config, pool, tls })
+}
+
+/// What speaks TLS with clients, where the protocol wants it; the same one while the certificate is the same.
+fn tls(place: Place, config: &ListenerConfig, old: Option<&Settings>) -> Result<Option<TlsAcceptor>, ListenError> {
+    if place.protocol != ListenerProtocol::TerminatedHttps {
+        return Ok(None);
+    }
+    if let Some(old) = old.filter(|old| old.config.tls == config.tls) {
+        return Ok(old.tls.clone());
+    }
+    let acceptor = match &config.tls {
+        Some(certificate) => tls::acceptor(certificate),
+        None => Err("there is no certificate".to_owned()),
+    };
+    acceptor.map(Some).map_err(|reason| place.error(ListenErrorKind::Certificate, reason))
+}
+
+/// Opens the socket and starts the task that owns it.
+fn listen(place: Place, front: &Arc<Front>, socket: &TaskTracker) -> io::Result<SocketAddr> {
+    if place.protocol == ListenerProtocol::Udp {
+        let bound = udp::bind(place.address)?;
+        let local = bound.local_addr()?;
+        front.tasks.spawn(socket.track_future(udp::serve(bound, front.clone(), socket.clone())));
+        return Ok(local);
+    }
+    let listener = tcp::bind(place.address)?;
+    let local = listener.local_addr()?;
+    match place.protocol {
+        ListenerProtocol::Http => {
+            front.tasks.spawn(socket.track_future(tcp::accept(listener, front.clone(), http::serve)))
+        }
+        ListenerProtocol::TerminatedHttps => {
+            front.tasks.spawn(socket.track_future(tcp::accept(listener, front.clone(), http::serve_tls)))
+        }
+        _ => front.tasks.spawn(socket.track_future(tcp::accept(listener, front.clone(), tcp::serve))),
+    };
+    Ok(local)
 }
 
 /// Checks that the listener can use such a pool.

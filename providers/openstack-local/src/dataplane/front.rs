@@ -1,6 +1,7 @@
 //! What the connections of a listener share.
 
 use std::{
+    fmt,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -10,6 +11,7 @@ use std::{
 
 use parking_lot::RwLock;
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{config::ListenerConfig, pool::Pool, relay::Traffic, report::Counters};
@@ -26,6 +28,8 @@ pub(super) struct Front {
     errors: AtomicU64,
     /// Rings when there may be room for another connection.
     room: Notify,
+    /// The listener is going: what waits for more to do is to end.
+    pub(super) stop: CancellationToken,
     /// Ends every connection.
     pub(super) kill: CancellationToken,
     /// Owns the tasks of the connections.
@@ -33,11 +37,18 @@ pub(super) struct Front {
 }
 
 /// What was asked of a listener at one time. A connection keeps what it began with.
-#[derive(Debug)]
 pub(super) struct Settings {
     /// The pool in it is left out: `pool` is what counts.
     pub(super) config: ListenerConfig,
     pub(super) pool: Option<Arc<Pool>>,
+    /// Speaks TLS with clients.
+    pub(super) tls: Option<TlsAcceptor>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("config", &self.config).field("pool", &self.pool).finish_non_exhaustive()
+    }
 }
 
 impl Settings {
@@ -49,7 +60,12 @@ impl Settings {
 }
 
 impl Front {
-    pub(super) fn new(settings: Settings, kill: CancellationToken, tasks: TaskTracker) -> Self {
+    pub(super) fn new(
+        settings: Settings,
+        stop: CancellationToken,
+        kill: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
             settings: RwLock::new(Arc::new(settings)),
             active: AtomicU64::new(0),
@@ -59,6 +75,7 @@ impl Front {
             bytes_out: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             room: Notify::new(),
+            stop,
             kill,
             tasks,
         }

@@ -16,13 +16,17 @@
 mod balancer;
 pub mod config;
 mod front;
+mod http;
 mod monitor;
 mod plan;
 mod pool;
 mod proxy;
 mod relay;
 pub mod report;
+mod scratch;
 mod tcp;
+mod tls;
+mod udp;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -82,6 +82,11 @@ impl Pool {
         Some(Use::new(self.slots[index].member.clone()))
     }
 
+    /// Whether what a member has may stay there: it is still wanted, if only to drain.
+    pub(super) fn keeps(&self, member: &Arc<Member>) -> bool {
+        self.slots.iter().any(|slot| Arc::ptr_eq(&slot.member, member) && slot.config.enabled)
+    }
+
     pub(super) fn report(&self) -> PoolReport {
         let member = |slot: &Slot| MemberReport {
             id: slot.config.id.clone(),

@@ -1,7 +1,6 @@
 //! Bytes from one socket to another and back.
 
 use std::{
-    cell::Cell,
     future::poll_fn,
     io,
     pin::{Pin, pin},
@@ -14,14 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How much is read at a time. The buffer is the thread's, not the connection's, so it can be large.
-const CHUNK: usize = 64 * 1024;
-
-thread_local! {
-    /// What is between a read and its write, which happen in one go. A connection owns memory only for what its other side
-    /// would not take, so that thousands of idle ones cost little more than their sockets.
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
+use super::scratch;
 
 /// How long each side may be silent: nothing read from it and nothing written to it. Zero is for ever.
 #[derive(Debug, Clone, Copy)]
@@ -124,14 +116,9 @@ where
     MR: AsyncRead + Unpin,
     MW: AsyncWrite + Unpin,
 {
-    let mut scratch = SCRATCH.take();
-    if scratch.is_empty() {
-        scratch = vec![0; CHUNK];
-    }
     let (mut moved_in, mut moved_out) = (Moved::default(), Moved::default());
-    let result_in = inward.poll(cx, &mut scratch, &mut moved_in);
-    let result_out = outward.poll(cx, &mut scratch, &mut moved_out);
-    SCRATCH.set(scratch);
+    let (result_in, result_out) =
+        scratch::with(|buffer| (inward.poll(cx, buffer, &mut moved_in), outward.poll(cx, buffer, &mut moved_out)));
     if moved_in.read > 0 {
         traffic.received(moved_in.read);
     }

@@ -7,7 +7,6 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     config::{PoolProtocol, Timeouts},
@@ -24,7 +23,7 @@ const BACKLOG: u32 = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// While one member after the other fails, the search ends after this many times the limit for one of them.
-const SEARCH_FACTOR: u32 = 4;
+pub(super) const SEARCH_FACTOR: u32 = 4;
 
 /// Binds a listening socket.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -36,7 +35,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accepts until told to stop; the socket closes with the return.
-pub(super) async fn accept<F, T>(listener: TcpListener, front: Arc<Front>, stop: CancellationToken, serve: F)
+pub(super) async fn accept<F, T>(listener: TcpListener, front: Arc<Front>, serve: F)
 where
     F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T,
     T: Future<Output = ()> + Send + 'static,
@@ -54,7 +53,7 @@ where
             }
         }
     };
-    stop.run_until_cancelled(accepting).await;
+    front.stop.run_until_cancelled(accepting).await;
 }
 
 /// Errors of a connection that ended before it was accepted.

@@ -2,5 +2,7 @@
 
 mod change;
 mod health;
+mod http;
 mod rig;
 mod tcp;
+mod udp;

@@ -13,7 +13,7 @@ use openstack_api::{
     version::{Link, MediaType, Version, VersionDocument},
 };
 
-use super::{Caller, auth, token};
+use super::{Caller, auth, catalog, delegation, projects, token, users};
 use crate::{
     server::{Cloud, Input, Origin, caller, list::Query, unauthorized},
     state::{ApiError, State},
@@ -25,6 +25,10 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .route("/", routing::get(versions))
         .route("/v3", routing::get(version))
         .route("/v3/auth/tokens", routing::post(authenticate).get(validate).delete(revoke))
+        .merge(catalog::routes())
+        .merge(delegation::routes())
+        .merge(projects::routes())
+        .merge(users::routes())
 }
 
 impl FromRequestParts<Arc<Cloud>> for Caller {

@@ -17,7 +17,7 @@ use crate::{keystone, neutron, nova, octavia, state::ApiError};
 pub fn router(cloud: Arc<Cloud>) -> Router {
     let mut services = Router::new()
         .nest("/identity", service(Shape::Keystone, "identity", &cloud, keystone::routes()))
-        .nest("/compute", service(Shape::Nova, "compute", &cloud, nova::routes()))
+        .nest("/compute", service(Shape::Nova, "compute", &cloud, nova::routes(&cloud)))
         .nest("/network", service(Shape::Neutron, "network", &cloud, neutron::routes()))
         .nest("/load-balancer", service(Shape::Octavia, "load-balancer", &cloud, octavia::routes()))
         .nest("/key-manager", service(Shape::Keystone, "key-manager", &cloud, keystone::key_manager::routes()));

@@ -62,6 +62,9 @@ pub struct Credentials {
     /// Passwords by name of the user: `admin`, and `demo` with no special rights. Each has a project of the same name,
     /// and both are in the domain with the ID `default`.
     pub passwords: BTreeMap<String, Secret>,
+    /// Whether the passwords were made at random.
+    #[serde(default)]
+    random: bool,
 }
 
 impl Credentials {
@@ -69,7 +72,8 @@ impl Credentials {
         let password = |given: &Option<Secret>| given.clone().unwrap_or_else(random_secret);
         let admin = (seed::ADMIN.to_owned(), password(&settings.admin_password));
         let member = (seed::MEMBER.to_owned(), password(&settings.member_password));
-        Self { region: settings.region.clone(), passwords: [admin, member].into() }
+        let random = settings.admin_password.is_none() && settings.member_password.is_none();
+        Self { region: settings.region.clone(), passwords: [admin, member].into(), random }
     }
 
     /// Reads those of a state directory.
@@ -116,7 +120,7 @@ impl Credentials {
 
     fn seed(&self) -> Passwords {
         let password = |user: &str| self.password(user).cloned().unwrap_or_else(random_secret);
-        Passwords { admin: password(seed::ADMIN), member: password(seed::MEMBER) }
+        Passwords { admin: password(seed::ADMIN), member: password(seed::MEMBER), random: self.random }
     }
 }
 

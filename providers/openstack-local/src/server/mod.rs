@@ -10,6 +10,8 @@ mod journal;
 pub mod list;
 mod local;
 mod settings;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 

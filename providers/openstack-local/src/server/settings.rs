@@ -35,6 +35,8 @@ pub struct Settings {
     pub without: BTreeSet<String>,
     /// Most rows on a page. By default as each service has it: 1,000 for Nova and Octavia, no limit for Neutron.
     pub page_size: Option<usize>,
+    /// Highest minor version of Nova's API 2, between 1 and 96. Default 96.
+    pub nova_minor: u16,
     /// Highest minor version of Octavia's API 2. Default 30.
     pub octavia_minor: u16,
     /// Aliases of Neutron's extensions to hide.
@@ -56,6 +58,7 @@ impl Default for Settings {
             catalog: CatalogForm::default(),
             without: BTreeSet::new(),
             page_size: None,
+            nova_minor: 96,
             octavia_minor: 30,
             hidden_extensions: BTreeSet::new(),
             pending: Duration::ZERO,

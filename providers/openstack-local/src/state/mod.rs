@@ -13,13 +13,13 @@ pub use self::{
     table::{Row, Table},
 };
 
-/// Takes a touched row: table, key, and its bytes (`None`: removed).
-pub type Write<'a> = dyn FnMut(&'static str, &str, Option<Vec<u8>>) + 'a;
+/// Writes one row down: table, key, and its bytes (`None`: removed).
+pub type WriteRow<'a> = &'a mut dyn FnMut(&'static str, &str, Option<Vec<u8>>);
 
 /// What a database is made of: raw rows by table.
 pub trait Tables {
     /// Gives each touched row to `write`.
-    fn each_touched(&self, write: &mut Write<'_>);
+    fn each_touched(&self, write: WriteRow<'_>);
 
     /// Puts a row as it was written down. Returns `false` when there is no such table here.
     ///
@@ -43,7 +43,7 @@ macro_rules! tables {
 
         #[allow(unused_variables, reason = "a service may have no rows")]
         impl $crate::state::Tables for $name {
-            fn each_touched(&self, write: &mut $crate::state::Write<'_>) {
+            fn each_touched(&self, write: $crate::state::WriteRow<'_>) {
                 $(for (key, row) in self.$field.touched() {
                     let table = <$row as $crate::state::Row>::TABLE;
                     write(table, key, row.map(|row| $crate::state::encode(&**row)));
@@ -71,7 +71,7 @@ macro_rules! tables {
 pub(crate) use tables;
 
 /// Encodes a row for the database.
-pub(crate) fn encode<R: Row>(row: &R) -> Vec<u8> {
+pub fn encode<R: Row>(row: &R) -> Vec<u8> {
     // Rows are plain structs with string keys, which JSON can always hold.
     serde_json::to_vec(row).expect("a row is JSON")
 }

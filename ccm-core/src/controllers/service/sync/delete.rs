@@ -19,14 +19,15 @@ const MANY: usize = 3;
 impl ServiceController {
     /// Deletes the balancer. The finalizer goes last.
     pub(super) async fn delete(&self, look: &mut Look, then: Then, announce: bool) -> Result<Next, Trouble> {
-        (look.work, look.subject) = (Work::Delete, Some(Subject::Delete));
+        let subject = Subject::delete(look.service.as_deref(), &look.known, then);
+        (look.work, look.subject) = (Work::Delete, Some(subject));
         if then == Then::Forget {
             self.confirm_gone(look).await?;
         }
         let lb = self.reference(look, then);
         if announce {
             self.tell(look, EventKind::Normal, "DeletingLoadBalancer", "Deleting load balancer");
-            look.known.announced = Some(Subject::Delete);
+            look.known.announced = Some(subject);
             look.known.pending_since = None;
         }
         look.known.may_exist = true;

@@ -4,6 +4,7 @@ mod describe;
 mod labels;
 mod many;
 mod store;
+mod turns;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use super::{Ec2Instances, InstanceStore};
 use crate::{
     api::{Action, InstanceId, ec2::DescribeInstances},
     cluster::Cluster,
-    config::Settings,
+    config::{Limits, Settings},
     fake::{CLUSTER, InstanceBuilder, REGION, World},
     scope::Scope,
 };
@@ -58,6 +59,14 @@ impl Rig {
         let instances = Ec2Instances::new(scope.clone(), store.clone());
         let op = Op::new("kubernetes", tokio_util::sync::CancellationToken::new(), WriteGate::always_open());
         Self { world, scope, store, instances, op }
+    }
+
+    /// The same with budgets for its requests.
+    fn limited(nodes: usize, limits: &Limits) -> Self {
+        let rig = Self::new(nodes);
+        let scope = Scope { client: rig.world.aws.client().with_limits(limits), ..rig.scope };
+        let store = InstanceStore::new(scope.clone());
+        Self { instances: Ec2Instances::new(scope.clone(), store.clone()), store, scope, ..rig }
     }
 
     /// Begins an instance of the cluster in zone a.

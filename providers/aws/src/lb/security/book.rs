@@ -22,6 +22,7 @@ use crate::{
             DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
         },
     },
+    client::rephrased,
     scope::Scope,
 };
 
@@ -158,7 +159,7 @@ impl Book {
         if let Some(groups) = self.believed(asked, max_age) {
             return Ok(groups);
         }
-        let _reading = self.reading.lock().await;
+        let _reading = op.queue(self.reading.lock()).await;
         // Somebody else may have read meanwhile, after we asked.
         if let Some(groups) = self.believed(asked, max_age) {
             return Ok(groups);
@@ -234,7 +235,7 @@ impl Book {
         change: impl Fn(&SecurityGroup) -> Change,
     ) -> Result<(), CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = lock.lock().await;
+        let _changing = op.queue(lock.lock()).await;
         self.amend_locked(op, id, why, change).await
     }
 
@@ -249,7 +250,7 @@ impl Book {
     ) -> Result<(), CloudError> {
         let ticket = Ticket::new(self, id, wanted);
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = lock.lock().await;
+        let _changing = op.queue(lock.lock()).await;
         ticket.end();
         let mut group = self.current(op, id).await?;
         if plan::missing(&group.ingress, wanted).is_empty() {
@@ -341,7 +342,7 @@ impl Book {
     /// Deletes a group; `false` while something uses it.
     pub(crate) async fn delete(&self, op: &Op, id: &SecurityGroupId, why: &str) -> Result<bool, CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = lock.lock().await;
+        let _changing = op.queue(lock.lock()).await;
         match self.scope.client.write(op, DeleteSecurityGroup { id: id.clone() }, why).await {
             Ok(()) => {}
             Err(error) if error.is("InvalidGroup.NotFound") => {}
@@ -464,21 +465,6 @@ pub(crate) fn cloud(error: AwsError, id: &SecurityGroupId) -> CloudError {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),
         _ if budget => error,
         _ => rephrased(&error, text),
-    }
-}
-
-/// The same error in other words.
-pub(crate) fn rephrased(error: &CloudError, text: String) -> CloudError {
-    let mut new = CloudError::new(error.kind(), text);
-    if let Some(after) = error.retry_after() {
-        new = new.with_retry_after(after);
-    }
-    if let Some(reason) = error.reason() {
-        new = new.with_reason(reason);
-    }
-    match error.request_id() {
-        Some(id) => new.with_request_id(id),
-        None => new,
     }
 }
 

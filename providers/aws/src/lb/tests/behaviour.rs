@@ -114,6 +114,40 @@ async fn an_instance_that_is_known_to_be_stopped_is_not_registered_and_looked_at
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stopped_instance_that_is_no_target_costs_one_look_at_it_in_five_minutes_until_it_runs() {
+    let rig = Rig::new(3);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    let web = service("web", &[80, 443]);
+    let mut waited = Duration::ZERO;
+    while waited < Duration::from_secs(3000) {
+        let op = rig.op().with_pending_for(waited);
+        let after = pending(&rig.balancers.ensure(&op, &rig.spec(&web), Depth::Verify).await);
+        if waited.is_zero() {
+            rig.aws.reset_calls();
+        }
+        tokio::time::sleep(after).await;
+        waited += after;
+    }
+    let looks = rig.aws.calls(Action::DescribeInstances);
+    assert_eq!(rig.aws.requests(), looks, "nothing of the balancer is read: {:?}", rig.aws.actions());
+    assert!((10..20).contains(&looks), "{looks}");
+    // Everything is compared when that is due.
+    let op = rig.op().with_pending_for(Duration::from_secs(3601));
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    pending(&rig.balancers.ensure(&op, &rig.spec(&web), Depth::Verify).await);
+    assert_eq!(rig.aws.calls(Action::DescribeTargetHealth), 2);
+    // Another change of the Service does not wait, and neither does an instance that runs again.
+    let more = service("web", &[80, 443, 8080]);
+    pending(&rig.balancers.ensure(&op, &rig.spec(&more), Depth::Verify).await);
+    assert_eq!(rig.aws.target_groups().len(), 3);
+    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let outcome = rig.balancers.ensure(&op, &rig.spec(&more), Depth::Verify).await;
+    assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
+    assert!(rig.aws.target_groups().iter().all(|group| rig.aws.targets(&group.arn).len() == 3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_that_is_stopped_stays_with_its_rules_and_one_that_is_gone_goes() {
     let settings = Settings { managed_security_groups: true, ..Settings::default() };
     for state in [InstanceState::Stopping, InstanceState::Stopped] {

@@ -9,3 +9,4 @@ mod matrix;
 mod mending;
 mod rig;
 mod takeover;
+mod turns;

@@ -59,11 +59,20 @@ impl Rig {
 
     /// A process with budgets for its requests.
     pub(super) fn limited(nodes: usize, limits: &Limits) -> Self {
-        let mut rig = Self::new(nodes);
-        let client = rig.balancers.core.scope.client.clone().with_limits(limits);
-        let scope = Scope { client, ..rig.balancers.core.scope.clone() };
-        rig.balancers = NetworkLoadBalancers::new(scope, rig.store.clone());
-        rig
+        Self::new(nodes).limit(limits)
+    }
+
+    /// Ends this process and starts another with budgets.
+    pub(super) fn restart_limited(self, limits: &Limits) -> Self {
+        self.restart().limit(limits)
+    }
+
+    fn limit(mut self, limits: &Limits) -> Self {
+        let client = self.balancers.core.scope.client.clone().with_limits(limits);
+        let scope = Scope { client, ..self.balancers.core.scope.clone() };
+        self.store = InstanceStore::new(scope.clone());
+        self.balancers = NetworkLoadBalancers::new(scope, self.store.clone());
+        self
     }
 
     fn start(world: World, nodes: Vec<Arc<NodeView>>, settings: Settings) -> Self {

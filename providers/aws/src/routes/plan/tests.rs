@@ -132,6 +132,7 @@ fn a_route_that_is_missing_in_some_tables_is_created_there_and_an_unwanted_one_g
     assert_eq!(listed(&different), ["10.0.1.0/24 n2 i-2 in rtb-2"]);
 }
 
+// IN6
 #[test]
 fn of_several_nodes_of_one_instance_the_one_that_wants_the_network_has_the_route() {
     let mut nodes = Nodes::default();

@@ -90,3 +90,18 @@ async fn a_table_that_cannot_be_read_is_no_empty_table() {
     assert!(rig.create(0).await.is_err());
     assert_eq!(rig.world.aws.calls(Action::CreateRoute), 0);
 }
+
+// IN6
+#[tokio::test(start_paused = true)]
+async fn the_node_of_an_instance_is_told_by_its_provider_id_whatever_its_name() {
+    let mut rig = Rig::new(4);
+    let names = ["ip-10-0-0-1.us-west-2.compute.internal", &*rig.world.nodes[1].clone(), "foo", "n3"];
+    rig.nodes = names.iter().enumerate().map(|(i, name)| node(name, &rig.world.nodes[i], &[pod_cidr(i)])).collect();
+    rig.pass().await.unwrap();
+    // The last one's node is gone: its route is listed without, so that it is removed.
+    rig.nodes.pop();
+    let listed = rig.list().await.unwrap();
+    let told: Vec<_> = listed.iter().map(|route| (route.destination, route.node.as_deref())).collect();
+    let node = |i: usize| names.get(i).copied().filter(|_| i < 3);
+    assert_eq!(told, (0..4).map(|i| (pod_cidr(i), node(i))).collect::<Vec<_>>());
+}

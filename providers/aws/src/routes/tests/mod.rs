@@ -3,6 +3,7 @@
 mod changes;
 mod discovery;
 mod properties;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,6 +21,7 @@ use crate::{
         Action, InstanceId, RouteTableId,
         ec2::{self, RouteTarget},
     },
+    client::Client,
     cluster::Cluster,
     config::Settings,
     fake::{Interface, World},
@@ -61,13 +63,13 @@ impl Rig {
     }
 
     fn of(world: World, settings: Settings, cluster: Cluster) -> Self {
-        let scope = Scope {
-            client: world.aws.client(),
-            cluster,
-            region: "us-west-2".into(),
-            vpc: world.vpc.clone(),
-            settings: Arc::new(settings),
-        };
+        let client = world.aws.client();
+        Self::through(client, world, settings, cluster)
+    }
+
+    fn through(client: Client, world: World, settings: Settings, cluster: Cluster) -> Self {
+        let scope =
+            Scope { client, cluster, region: "us-west-2".into(), vpc: world.vpc.clone(), settings: Arc::new(settings) };
         let routes = Ec2Routes::new(scope.clone(), InstanceStore::new(scope));
         let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
         let mut rig = Self { world, routes, op, nodes: Vec::new() };

@@ -1,5 +1,6 @@
 //! Checks of members.
 
+mod icmp;
 mod probe;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

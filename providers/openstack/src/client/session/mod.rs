@@ -112,6 +112,14 @@ impl Session {
         }
     }
 
+    /// Gets a token, unless there is one.
+    ///
+    /// # Errors
+    /// Keystone's answer, or why there is none.
+    pub async fn sign_in(&self) -> Result<(), OsError> {
+        self.current().await.map(drop)
+    }
+
     /// Returns the address of a service in the catalog, as that has it.
     ///
     /// # Errors
