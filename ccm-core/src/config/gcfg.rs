@@ -81,7 +81,7 @@ pub fn parse(text: &str) -> Document {
 /// One mistake in a configuration file. `Display` names line, section and key, as far as there are any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Line, from 1.
+    /// Line, from 1; 0 where no line is to blame.
     pub line: usize,
     /// Section and key, such as `[Global] Zone`; empty for a mistake of syntax.
     pub place: Box<str>,
@@ -103,7 +103,9 @@ impl Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
         if !self.place.is_empty() {
             write!(f, "{}: ", self.place)?;
         }

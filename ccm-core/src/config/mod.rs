@@ -26,6 +26,7 @@ pub mod file;
 mod flags;
 pub mod gcfg;
 mod help;
+pub mod keys;
 pub mod leader_migration;
 mod types;
 mod validate;

@@ -59,6 +59,8 @@ pub struct Config {
     pub reported_version: Option<String>,
     /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)), by name.
     pub extra: BTreeMap<&'static str, String>,
+    /// Values of the provider's own flags that may be given several times, by name, in order; without those not given.
+    pub extra_lists: BTreeMap<&'static str, Vec<String>>,
     pub(super) warnings: Vec<String>,
     pub(super) flags: Vec<FlagValue>,
     pub(super) raw: Raw,
@@ -133,6 +135,7 @@ impl Config {
             client_gates: ClientGates::default(),
             reported_version: None,
             extra: BTreeMap::new(),
+            extra_lists: BTreeMap::new(),
             warnings: Vec::new(),
             flags: Vec::new(),
             raw: Raw::default(),

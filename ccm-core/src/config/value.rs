@@ -48,6 +48,8 @@ pub(crate) enum Slot {
         /// Whether it is a switch, whose value may be left out.
         switch: bool,
     },
+    /// A provider's own flag that may be given several times, each value kept as it is (pflag's `StringArray`).
+    ExtraList,
 }
 
 impl Slot {
@@ -74,6 +76,7 @@ impl Slot {
             Self::Numbers(_) => "ints",
             Self::Switches(_) => "mapStringBool",
             Self::Certificates(_) => "namedCertKey",
+            Self::ExtraList => "stringArray",
             Self::Version(_) => "version[=true]",
         }
     }
@@ -115,6 +118,7 @@ impl Slot {
                 let value = if switch { parse_bool(text)?.to_string() } else { text.to_owned() };
                 config.extra.insert(name, value);
             }
+            Self::ExtraList => config.extra_lists.entry(name).or_default().push(text.to_owned()),
         }
         Ok(())
     }
@@ -137,6 +141,7 @@ impl Slot {
             Self::Choice(field) => field(config).text(),
             Self::Version(field) => field(config).to_string(),
             Self::Extra { .. } => config.extra.get(name).cloned().unwrap_or_default(),
+            Self::ExtraList => join(config.extra_lists.get(name).into_iter().flatten().map(|value| quote(value))),
         }
     }
 }

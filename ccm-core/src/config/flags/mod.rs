@@ -54,6 +54,13 @@ impl Flag {
         Self::new(name, Group::Provider, Slot::Extra { switch: true }, "true", help)
     }
 
+    /// A flag of a provider's own that may be given several times, each time with one value. Its texts are found in
+    /// [`Config::extra_lists`](super::Config::extra_lists).
+    #[must_use]
+    pub const fn provider_list(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, Group::Provider, Slot::ExtraList, "", help)
+    }
+
     const fn short(mut self, letter: char) -> Self {
         self.short = Some(letter);
         self

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 use ccm_core::k8s::{IpFamily, Protocol};
 
 use super::{
-    model::{Groups, OwnerName, Security, SubnetChoice, Wanted, WantedListener, WantedTargetGroup},
+    model::{Groups, NodeRules, OwnerName, Security, SubnetChoice, Wanted, WantedListener, WantedTargetGroup},
     vpc::VpcView,
 };
 use crate::api::{
@@ -30,6 +30,7 @@ pub(crate) fn wanted() -> Wanted {
             private_link_rules: None,
             prefix_lists: Vec::new(),
             manage_backend_rules: true,
+            node_rules: NodeRules::Networks,
         },
         listeners: vec![listener(80, 30080, ElbProtocol::Tcp)],
         attributes: BTreeMap::new(),

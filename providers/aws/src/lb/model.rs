@@ -117,6 +117,17 @@ pub struct Security {
     /// Whether rules of the nodes' groups are looked after (`manage-backend-security-group-rules`); given groups alone
     /// say no unless asked.
     pub manage_backend_rules: bool,
+    /// How nodes admit a load balancer that has groups.
+    pub node_rules: NodeRules,
+}
+
+/// How nodes admit a load balancer that has security groups. One without is admitted by networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeRules {
+    /// By the networks of its clients, in upstream's words: whoever goes back to upstream finds its own rules.
+    Networks,
+    /// By its group, where upstream serves no such Service.
+    Group,
 }
 
 /// Which security groups a load balancer gets.

@@ -1,8 +1,7 @@
 //! The conformance kit on moto, over the network and by the SDK.
 //!
-//! One server serves all suites, which begin with an empty account each and run one after the other. That of instances
-//! always runs; those of routes and load balancers, which run on the in-memory AWS each time, are ignored here unless
-//! asked for.
+//! One server serves all suites, which begin with an empty account each and run one after the other. Troubles are tried at
+//! every seventh call; at every one on the in-memory AWS (`conformance_tests`).
 
 #![expect(clippy::expect_used, reason = "a test whose surroundings cannot be made fails")]
 
@@ -22,17 +21,20 @@ use self::{
     stage::{Stage, ground::OURS},
 };
 
-/// Rules that cannot be kept, or not be checked, and why. One that turns out to be kept is a failure, too.
+/// Suite, rule that cannot be kept or not be checked, and why. One that turns out to be kept is a failure, too. Those about
+/// what moto does otherwise are kept on the in-memory AWS: `rules_about_instances_are_kept`, `rules_about_routes_are_kept`.
 const SKIPPED: &[(&str, &str, &str)] = &[
     ("instances", "not-found-if-deleted", "moto describes terminated instances for ever, AWS for an hour"),
-    ("instances", "retry-after", "AWS does not say when to come again"),
-    ("routes", "listed-as-made", "moto keeps a network's bits of a host, which AWS drops"),
+    ("instances", "retry-after", AWS_NAMES_NO_PAUSE),
     ("routes", "blackhole-is-told", "moto shows a route to a terminated instance as active"),
     ("routes", "answers-in-order", "moto makes a route to a terminated instance, which AWS refuses"),
     ("routes", "failure-spoils-nothing", "moto makes a route to a terminated instance, which AWS refuses"),
-    ("load balancers", "retry-after", "AWS does not say when to come again"),
-    ("routes", "retry-after", "AWS does not say when to come again"),
+    ("routes", "retry-after", AWS_NAMES_NO_PAUSE),
+    ("load balancers", "retry-after", AWS_NAMES_NO_PAUSE),
 ];
+
+/// The provider's own pauses are covered by `what_is_throttled_is_sent_again_and_slows_its_kind_down`.
+const AWS_NAMES_NO_PAUSE: &str = "AWS does not say when to come again, so there is nothing to hand on";
 
 /// Compares a report with what is expected of each rule.
 fn judge(suite: &str, report: &Report) -> Result<(), Failed> {
@@ -76,9 +78,7 @@ fn main() -> ExitCode {
     let remote = program.map(|program| runtime.block_on(Remote::start(program)).expect("moto's server starts"));
     let trials = ["instances", "routes", "load balancers"].map(|suite| {
         let remote = remote.clone();
-        // The others make too many requests for every run; they are asked for with `--ignored`.
-        let slow = suite != "instances";
-        Trial::test(suite, move || remote.as_ref().map_or(Ok(()), |remote| run(suite, remote))).with_ignored_flag(slow)
+        Trial::test(suite, move || remote.as_ref().map_or(Ok(()), |remote| run(suite, remote)))
     });
     libtest_mimic::run(&arguments, trials.into()).exit_code()
 }

@@ -84,6 +84,15 @@ pub(crate) async fn states(rig: Rig<'_>) -> anyhow::Result<()> {
         rig.fixture.instance_state(action, &made.id).await?;
         assert_eq!(rig.send(by_id(&[&made.id])).await?.items[0].state, Some(state), "{action}");
     }
+    // Of a terminated one nothing is left that a route could lead to; others keep theirs.
+    let other = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
+    let found = rig.send(by_id(&[&made.id, &other.id])).await?.items;
+    for instance in found {
+        let remains = (instance.interfaces.len(), &*instance.private_ip, &*instance.private_dns_name);
+        let expected =
+            if *instance.id == *made.id { (0, "", "") } else { (1, &*other.private_ip, &*other.private_dns_name) };
+        assert_eq!(remains, expected, "{}", instance.id);
+    }
     Ok(())
 }
 

@@ -95,7 +95,8 @@ pub(crate) async fn routes(rig: Rig<'_>) -> anyhow::Result<()> {
     let table_id = RouteTableId::from(vpc.main_table.as_str());
     for (destination, target) in [
         ("100.64.1.0/24", RouteTarget::Instance(one.id.as_str().into())),
-        ("100.64.2.0/24", RouteTarget::Interface(interface.clone())),
+        // AWS drops bits of a host.
+        ("100.64.2.9/24", RouteTarget::Interface(interface.clone())),
         ("fd00:1::/64", RouteTarget::Interface(interface.clone())),
     ] {
         let request = CreateRoute { table: table_id.clone(), destination: destination.parse()?, target };

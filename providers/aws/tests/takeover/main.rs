@@ -27,9 +27,6 @@ fn main() -> ExitCode {
             let runtime = tokio::runtime::Runtime::new()?;
             runtime.block_on(story::tell(programs, round)).map_err(|error| Failed::from(format!("{error:#}")))
         })
-        // Which of upstream's requests are refused on the way back depends on which of its `health=` rules are still there,
-        // since a balancer's stay while another one's needs are unknown. Until that is settled it runs when asked for.
-        .with_ignored_flag(matches!(round, Round::Managed))
     });
     libtest_mimic::run(&arguments, trials.into_iter().chain([page]).collect()).exit_code()
 }

@@ -18,8 +18,11 @@ use ccm_testkit::{
         wire::{CLASSIC, EC2, ELB, REGION, elements},
     },
 };
-use k8s_openapi::api::core::v1::{Node, Service};
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Service},
+};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 
 use crate::services::Round;
 
@@ -58,8 +61,8 @@ const FLAGS: [&str; 12] = [
     "--leader-elect-retry-period=500ms",
 ];
 
-/// Beginning of the descriptions of rules that let a balancer's security group in.
-const BY_GROUP: &str = "kubernetes.io/rule/nlb/sg=";
+/// Beginning of cloud.conf for comparing all the time, which the budget for reading is not made for.
+const CHECKING: &str = "[Global]\nDriftCheckInterval = 1s\nELBReadQPS = 1000\nELBReadBurst = 10000\n";
 
 const CLUSTER: (&str, &str) = ("kubernetes.io/cluster/shop", "owned");
 
@@ -96,7 +99,7 @@ impl Stage {
         let directory = tempfile::tempdir()?;
         let conf = cloud_conf(moto.url(), &vpc, &a, round);
         std::fs::write(directory.path().join("cloud.conf"), &conf)?;
-        let checking = conf.replace("[Global]\n", "[Global]\nDriftCheckInterval = 1s\n");
+        let checking = conf.replace("[Global]\n", CHECKING);
         std::fs::write(directory.path().join("checking.conf"), checking)?;
         control_plane.write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
         let kubelets = Kubelets::new(client.clone(), KubeletOptions::default());
@@ -148,6 +151,14 @@ impl Stage {
         ccm.exit(SOON).await.map(drop)
     }
 
+    /// Gives back the lease of a manager that has ended without doing so.
+    pub(crate) async fn release_lease(&self) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        let nobody = serde_json::json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
+        leases.patch("cloud-controller-manager", &PatchParams::default(), &Patch::Merge(nobody)).await?;
+        Ok(())
+    }
+
     /// A node joins the cluster.
     pub(crate) async fn join(&mut self) -> anyhow::Result<()> {
         let n = self.nodes.len();
@@ -178,32 +189,6 @@ impl Stage {
                 && conditions.iter().any(|c| c.type_ == "NetworkUnavailable" && c.status == "False")
         };
         Ok(nodes.iter().all(ready))
-    }
-
-    /// Takes the rules by security group off the nodes' group, as operators are told to do after going back.
-    pub(crate) async fn remove_rules_by_group(&self) -> anyhow::Result<()> {
-        let wire = self.moto.direct();
-        let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
-        for rule in nodes.0.split("<ipProtocol>").skip(1) {
-            let first = |name: &str| elements(rule, name).first().map_or_else(String::new, |text| (*text).to_owned());
-            let protocol = rule.split_once('<').map_or("", |(protocol, _)| protocol);
-            let (from, to, groups) = (first("fromPort"), first("toPort"), first("groups"));
-            for group in elements(&groups, "item").into_iter().filter(|group| group.contains(BY_GROUP)) {
-                let of = |name: &str| elements(group, name).first().map_or_else(String::new, |text| (*text).to_owned());
-                let (id, owner, description) = (of("groupId"), of("userId"), of("description"));
-                let wanted = [
-                    ("GroupId", &*self.node_group),
-                    ("IpPermissions.1.IpProtocol", protocol),
-                    ("IpPermissions.1.FromPort", &from),
-                    ("IpPermissions.1.ToPort", &to),
-                    ("IpPermissions.1.Groups.1.GroupId", &id),
-                    ("IpPermissions.1.Groups.1.UserId", &owner),
-                    ("IpPermissions.1.Groups.1.Description", &description),
-                ];
-                wire.ask(EC2, "RevokeSecurityGroupIngress", wanted).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Names of what there is in AWS for Services: balancers, target groups, security groups, and rules of the nodes'.

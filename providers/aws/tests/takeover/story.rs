@@ -58,7 +58,6 @@ impl Story {
         self.stage.join().await?;
         self.settled().await?;
         let upstream = self.swap(ours, Who::Upstream, Situation::Rollback).await?;
-        self.stage.remove_rules_by_group().await?;
         for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name).await?;
         }
@@ -137,6 +136,10 @@ impl Story {
     async fn swap(&mut self, old: Ccm, who: Who, situation: Situation) -> anyhow::Result<Ccm> {
         let before = self.picture().await?;
         self.stage.end(old).await?;
+        if situation == Situation::Upstream {
+            // Others wait until it has run out.
+            self.stage.release_lease().await?;
+        }
         let _ = self.stage.moto.overlay().take();
         let new = self.stage.start(who).await?;
         let seen = self.looked(who).await.with_context(|| new.log())?;

@@ -22,7 +22,7 @@ pub(crate) enum Situation {
     Rollback,
 }
 
-/// Calls of one action for one kind of Service.
+/// A call of one action for one kind of Service.
 struct Row {
     round: Round,
     situation: Situation,
@@ -31,7 +31,6 @@ struct Row {
     /// What is special about it.
     kind: &'static str,
     action: &'static str,
-    times: usize,
     why: &'static str,
 }
 
@@ -42,12 +41,11 @@ const fn row(
     action: &'static str,
     why: &'static str,
 ) -> Row {
-    Row { round: Round::Plain, situation, service, kind, action, times: 1, why }
+    Row { round: Round::Plain, situation, service, kind, action, why }
 }
 
-const fn managed(mut row: Row, times: usize) -> Row {
+const fn managed(mut row: Row) -> Row {
     row.round = Round::Managed;
-    row.times = times;
     row
 }
 
@@ -55,18 +53,11 @@ const HTTP: &str = "HTTP health check";
 const LOCAL: &str = "`externalTrafficPolicy: Local`";
 const TLS: &str = "TLS without `ssl-negotiation-policy`";
 const CLASSIC: &str = "classic load balancer";
-const ANY: &str = "`NLBSecurityGroupMode = Managed`";
-const RANGES: &str = "`NLBSecurityGroupMode = Managed`, with source ranges";
 const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
 
 const SAME_PATH: &str = "Upstream sends the path at each start although it is the same. No effect.";
 const SAME_POLICY: &str = "Upstream takes AWS' default policy for a difference at each start. No effect.";
 const SAME_CLASSIC: &str = "Upstream sends the attributes at each start although they are the same. No effect.";
-const OPENED: &str = "Node security groups let the balancer's security group in instead of its clients' networks: the new \
-                      rules come before the old ones go, and established connections are tracked. No effect on traffic.";
-const CLOSED: &str = "The old rules go once the new ones are there.";
-const BY_NETWORK: &str = "Upstream opens node security groups for clients' networks again, beside the rules for the \
-                          balancer's security group, which have to be removed by hand (see above). No effect on traffic.";
 
 const ROWS: &[Row] = &[
     row(Situation::Upstream, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
@@ -92,32 +83,13 @@ const ROWS: &[Row] = &[
     row(Situation::Rollback, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
     row(Situation::Rollback, "tls", TLS, "ModifyListener", SAME_POLICY),
     row(Situation::Rollback, "classic", CLASSIC, "classic ModifyLoadBalancerAttributes", SAME_CLASSIC),
-    managed(row(Situation::Upstream, "local", MANAGED_LOCAL, "ModifyTargetGroup", SAME_PATH), 1),
-    managed(row(Situation::Takeover, "one", ANY, "AuthorizeSecurityGroupIngress", OPENED), 1),
-    managed(row(Situation::Takeover, "one", ANY, "RevokeSecurityGroupIngress", CLOSED), 1),
-    managed(row(Situation::Takeover, "ranges", RANGES, "AuthorizeSecurityGroupIngress", OPENED), 1),
-    managed(row(Situation::Takeover, "ranges", RANGES, "RevokeSecurityGroupIngress", CLOSED), 1),
-    managed(row(Situation::Takeover, "local", MANAGED_LOCAL, "AuthorizeSecurityGroupIngress", OPENED), 1),
-    managed(row(Situation::Takeover, "local", MANAGED_LOCAL, "RevokeSecurityGroupIngress", CLOSED), 1),
-    managed(row(Situation::Rollback, "one", ANY, "AuthorizeSecurityGroupIngress", BY_NETWORK), 1),
-    managed(row(Situation::Rollback, "later", ANY, "AuthorizeSecurityGroupIngress", BY_NETWORK), 1),
-    managed(row(Situation::Rollback, "ranges", RANGES, "AuthorizeSecurityGroupIngress", BY_NETWORK), 2),
-    managed(
-        row(
-            Situation::Rollback,
-            "",
-            RANGES,
-            "AuthorizeSecurityGroupIngress",
-            "The rule for path MTU discovery, which all balancers share, follows.",
-        ),
-        1,
-    ),
+    managed(row(Situation::Upstream, "local", MANAGED_LOCAL, "ModifyTargetGroup", SAME_PATH)),
 ];
 
 /// What may be changed, and has to be.
 pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
     let rows = ROWS.iter().filter(|row| row.round == round && row.situation == situation);
-    rows.map(|row| ((row.service.to_owned(), row.action.to_owned()), row.times)).collect()
+    rows.map(|row| ((row.service.to_owned(), row.action.to_owned()), 1)).collect()
 }
 
 const BEGIN: &str = "<!-- generated: begin -->\n";
@@ -153,9 +125,9 @@ fn tables() -> String {
             text.push_str("No changing call.\n");
             continue;
         }
-        text.push_str("| kind of Service | call | times | why, and effect |\n|---|---|---|---|\n");
+        text.push_str("| kind of Service | call | why, and effect |\n|---|---|---|\n");
         for row in rows {
-            let _ = writeln!(text, "| {} | {} | {} | {} |", row.kind, row.action, row.times, row.why);
+            let _ = writeln!(text, "| {} | {} | {} |", row.kind, row.action, row.why);
         }
     }
     text.push('\n');

@@ -1,1 +1,184 @@
 //! Load balancers that carry traffic: what is wanted as plain data in, sockets out.
+//!
+//! A [`DataPlane`] is given a [`BalancerConfig`] per balancer, whole, each time something about it changes. It compares that
+//! with what runs and touches what differs: connections of other listeners, and those of a listener whose settings change,
+//! go on. Nothing else of this crate is known here.
+//!
+//! What happens to connections:
+//! - A member that is removed, disabled, given weight 0 or found unwell gets no new ones and keeps those that it has; after
+//!   its removal they are closed when [`Options::drain`] is over, unless it has come back by then. UDP flows move to another member at once, except at weight 0.
+//! - A listener that is removed, or whose address or protocol changes, closes its socket before [`DataPlane::apply`] returns;
+//!   its connections have the same time to end.
+//! - [`DataPlane::remove`] and [`DataPlane::shutdown`] close everything at once: there the address itself goes away.
+//!
+//! A connection that is open keeps the time limits with which it began.
+
+mod balancer;
+pub mod config;
+mod front;
+mod http;
+mod monitor;
+mod plan;
+mod pool;
+mod proxy;
+mod relay;
+pub mod report;
+mod scratch;
+mod tcp;
+mod tls;
+mod udp;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::RwLock;
+use tokio::sync::{Mutex, watch};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use self::balancer::{Balancer, Env};
+pub use self::{
+    config::{
+        Algorithm, BalancerConfig, BalancerId, ExpectedCodes, ExpectedCodesError, HttpCheck, InsertHeaders,
+        ListenerConfig, ListenerId, ListenerProtocol, MemberConfig, MemberId, MonitorConfig, MonitorKind, Persistence,
+        PoolConfig, PoolId, PoolProtocol, Timeouts, TlsConfig,
+    },
+    report::{
+        BalancerReport, Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, MemberReport,
+        MemberState, PoolReport,
+    },
+};
+
+/// How a [`DataPlane`] works, whatever it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How long connections may go on after their member or listener was removed. 300 s, as with other load balancers.
+    pub drain: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { drain: Duration::from_secs(300) }
+    }
+}
+
+/// Load balancers, and the tasks and sockets that they are made of.
+///
+/// Must be used within a tokio runtime, on which its tasks run. Dropping it ends them without waiting; [`shutdown`](Self::shutdown)
+/// waits.
+#[derive(Debug)]
+pub struct DataPlane {
+    env: Env,
+    /// One change at a time.
+    changing: Mutex<()>,
+    /// Replaced balancer by balancer, so that reports never wait.
+    balancers: RwLock<BTreeMap<BalancerId, Arc<Balancer>>>,
+    _stop: DropGuard,
+}
+
+impl Default for DataPlane {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl DataPlane {
+    /// One without balancers.
+    pub fn new(options: Options) -> Self {
+        let stop = CancellationToken::new();
+        let env = Env { options, tasks: TaskTracker::new(), stop: stop.clone(), announcer: Announcer::default() };
+        Self { env, changing: Mutex::default(), balancers: RwLock::default(), _stop: stop.drop_guard() }
+    }
+
+    /// Makes a balancer be as `config` says, and tells how it does then.
+    ///
+    /// When this returns, every listener of the report listens or has [failed](ListenerState::Failed), and nothing listens
+    /// any more where it should not. A listener that fails stops no other one. Idempotent: the same again changes nothing
+    /// except that failed listeners are tried again.
+    ///
+    /// # Cancellation
+    /// When dropped before it is ready, what was to go has gone and what was to come may be missing; apply again.
+    pub async fn apply(&self, config: &BalancerConfig) -> BalancerReport {
+        let _one = self.changing.lock().await;
+        let old = self.balancers.read().get(&config.id).cloned();
+        let before = old.as_ref().map(|old| old.report().without_counters());
+        let (kept, gone) = Balancer::part(old.as_deref(), config);
+        if !gone.is_empty() {
+            self.balancers.write().insert(config.id.clone(), Arc::new(kept.clone()));
+            balancer::close(&gone, &self.env);
+            balancer::closed(&gone).await;
+        }
+        let (new, gone) = kept.complete(config, &self.env);
+        let new = Arc::new(new);
+        self.balancers.write().insert(new.id().clone(), new.clone());
+        let report = new.report();
+        if before != Some(report.clone().without_counters()) {
+            self.env.announcer.announce();
+        }
+        balancer::closed(&gone).await;
+        report
+    }
+
+    /// Takes a balancer away, its sockets and connections with it. Returns whether there was one.
+    ///
+    /// # Cancellation
+    /// When dropped before it is ready, everything is on its way to be closed.
+    pub async fn remove(&self, id: &BalancerId) -> bool {
+        let _one = self.changing.lock().await;
+        let Some(balancer) = self.balancers.write().remove(id) else { return false };
+        self.env.announcer.announce();
+        balancer.kill().await;
+        true
+    }
+
+    /// The balancers there are.
+    pub fn balancers(&self) -> Vec<BalancerId> {
+        self.balancers.read().keys().cloned().collect()
+    }
+
+    /// How a balancer does now; `None` when there is no such balancer. Never waits.
+    pub fn report(&self, id: &BalancerId) -> Option<BalancerReport> {
+        let balancer = self.balancers.read().get(id).cloned();
+        balancer.map(|balancer| balancer.report())
+    }
+
+    /// Changes whenever a report has become different in more than its counters: after a change, ask for the [reports](Self::report).
+    ///
+    /// The number means nothing but that.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.env.announcer.0.subscribe()
+    }
+
+    /// Closes everything and waits for every task to end. What is applied afterwards fails with [`ListenErrorKind::Stopped`].
+    ///
+    /// # Cancellation
+    /// When dropped before it is ready, everything still ends, without anybody waiting.
+    pub async fn shutdown(&self) {
+        self.env.stop.cancel();
+        let _one = self.changing.lock().await;
+        self.balancers.write().clear();
+        self.env.announcer.announce();
+        self.env.tasks.close();
+        self.env.tasks.wait().await;
+    }
+}
+
+/// Tells whoever looks at reports that there is something new.
+#[derive(Debug, Clone)]
+struct Announcer(Arc<watch::Sender<u64>>);
+
+impl Default for Announcer {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Announcer {
+    fn announce(&self) {
+        self.0.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests;

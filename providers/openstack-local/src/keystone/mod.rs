@@ -1,8 +1,56 @@
-//! Identity (Keystone v3).
+//! Identity (Keystone v3), and what a key manager (Barbican) needs to show certificates.
 
+mod auth;
+mod catalog;
+mod delegation;
+pub mod key_manager;
+mod policy;
+mod projects;
+mod routes;
+mod rows;
+mod secret;
+pub(crate) mod seed;
+#[cfg(test)]
+mod tests;
+mod token;
+mod users;
+
+pub(crate) use self::secret::random_secret;
+pub use self::{
+    routes::routes,
+    rows::*,
+    token::{Caller, authorize},
+};
 use crate::state::tables;
 
 tables! {
     /// Rows of the identity service.
-    Tables {}
+    Tables {
+        /// Domains.
+        domains: Domain,
+        /// Projects.
+        projects: Project,
+        /// Users.
+        users: User,
+        /// Roles.
+        roles: Role,
+        /// Who has which role where.
+        assignments: Assignment,
+        /// Services of the catalog.
+        services: Service,
+        /// Endpoints of services.
+        endpoints: Endpoint,
+        /// Regions.
+        regions: Region,
+        /// Application credentials.
+        application_credentials: ApplicationCredential,
+        /// Trusts.
+        trusts: Trust,
+        /// Tokens that have not ended.
+        tokens: Token,
+        /// Containers of the key manager.
+        key_containers: KeyContainer,
+        /// Secrets of the key manager.
+        key_secrets: KeySecret,
+    }
 }

@@ -1,8 +1,65 @@
-//! Load balancers (Octavia).
+//! Load balancers (Octavia): what is asked for, what state it is in, and what is told of it.
+//!
+//! A change locks the whole load balancer (`PENDING_…`) until it is due ([`settle`]); only then it counts. What members
+//! and listeners really do comes from the sockets ([`report`]).
+
+mod catalog;
+mod check;
+mod error;
+mod graph;
+mod health;
+pub mod listeners;
+pub mod load_balancers;
+mod lock;
+pub mod members;
+pub mod monitors;
+pub mod pools;
+mod provider;
+pub mod quotas;
+pub mod rows;
+pub mod schema;
+pub mod settings;
+mod vip;
+
+mod routes;
+
+pub use routes::routes;
 
 use crate::state::tables;
 
+pub use self::{
+    catalog::{availability_zones, flavor_profiles, flavors, providers, put_availability_zone, put_flavor, versions},
+    health::{ListenerReport, MemberReport, Report, forget_reports, report},
+    lock::{force_error, settle},
+};
+
 tables! {
     /// Rows of the load-balancer service.
-    Tables {}
+    Tables {
+        /// Load balancers.
+        load_balancers: rows::LoadBalancerRow,
+        /// Listeners.
+        listeners: rows::ListenerRow,
+        /// Pools.
+        pools: rows::PoolRow,
+        /// Members of pools.
+        members: rows::MemberRow,
+        /// Health monitors.
+        monitors: rows::MonitorRow,
+        /// Counters of listeners.
+        counters: rows::CountersRow,
+        /// Flavors.
+        flavors: rows::FlavorRow,
+        /// Flavor profiles.
+        flavor_profiles: rows::FlavorProfileRow,
+        /// Availability zones.
+        availability_zones: rows::AvailabilityZoneRow,
+        /// Quotas of projects.
+        quotas: rows::QuotaRow,
+        /// How the service behaves: one row.
+        settings: settings::Settings,
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ccm_core::provider::Op;
 use http::{HeaderMap, Method, Response, StatusCode, header};
+use openstack_api::keystone::AUTH_TOKEN;
 use serde::de::DeserializeOwned;
 use tokio::{sync::SemaphorePermit, time::Instant};
 use url::Url;
@@ -41,7 +42,7 @@ impl<'a> Outgoing<'a> {
 
     fn http(&self, url: &Url, signed: &Signed, headers: &HeaderMap) -> Result<http::Request<Bytes>, OsError> {
         let mut http = http::Request::builder().method(self.method.clone()).uri(url.as_str());
-        http = http.header("x-auth-token", signed.token()).header(header::ACCEPT, "application/json");
+        http = http.header(AUTH_TOKEN, signed.token()).header(header::ACCEPT, "application/json");
         if !self.body.is_empty() {
             http = http.header(header::CONTENT_TYPE, "application/json");
         }

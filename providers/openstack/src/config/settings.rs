@@ -23,6 +23,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Whether provider IDs name the region: `OS_CCM_REGIONAL=true`.
     pub regional_ids: bool,
+    /// Files that were read: when one changes, credentials may have.
+    pub sources: Vec<PathBuf>,
     /// What the file says without effect: to be told once.
     pub warnings: Vec<Mistake>,
 }
@@ -37,6 +39,7 @@ impl Settings {
             load_balancer: Some(LoadBalancer::default()),
             limits: Limits::default(),
             regional_ids: false,
+            sources: Vec::new(),
             warnings: Vec::new(),
         }
     }

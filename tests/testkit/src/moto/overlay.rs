@@ -2,6 +2,8 @@
 //! than AWS:
 //!
 //! - `DescribeInstanceTopology`, which moto does not know: three nodes by region, zone and subnet.
+//! - Terminated instances, which keep their interfaces, addresses and names in moto, so that routes to them would be made.
+//! - Networks of new routes, in which moto keeps the bits of a host.
 //! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or the error.
 //! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor its ALPN policy).
 //! - Host names of network load balancers, which moto makes up like those of classic ones.

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, io};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use ipnet::IpNet;
 
 use super::{
     overlay::{Recorded, forward, refusal},
@@ -18,8 +19,13 @@ pub(super) async fn answer(
     body: Bytes,
     request: &Recorded,
 ) -> io::Result<Response<Full<Bytes>>> {
-    if request.version == EC2.version && request.action == "DescribeInstanceTopology" {
-        return topology(to, request).await;
+    if request.version == EC2.version {
+        return match &*request.action {
+            "DescribeInstanceTopology" => topology(to, request).await,
+            "DescribeInstances" => without_remains(forward(to, head, body).await?).await,
+            "CreateRoute" => forward(to, head, canonical(request).unwrap_or(body)).await,
+            _ => forward(to, head, body).await,
+        };
     }
     if request.version == CLASSIC.version && request.action == "CreateLoadBalancer" {
         let answer = forward(to, head, body).await?;
@@ -142,6 +148,43 @@ async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<
     });
     let text = listeners.collect::<Vec<_>>().join("<ListenerArn>");
     Ok(Response::from_parts(head, Full::from(text)))
+}
+
+/// The request for a route without the bits of a host in its network, which moto would keep.
+fn canonical(request: &Recorded) -> Option<Bytes> {
+    let network = |name: &str, value: &str| {
+        let named = ["DestinationCidrBlock", "DestinationIpv6CidrBlock"].contains(&name);
+        named.then(|| value.parse::<IpNet>().ok()).flatten().map(|network| network.trunc().to_string())
+    };
+    let changed = request.parameters.iter().map(|(name, value)| {
+        let value = network(name, value).unwrap_or_else(|| value.clone());
+        (name.clone(), value)
+    });
+    let changed: Vec<_> = changed.collect();
+    let parameters = changed.iter().map(|(name, value)| (&**name, &**value));
+    (changed != request.parameters).then(|| wire::form(&request.action, &request.version, parameters).into())
+}
+
+/// The answer with terminated instances that have no interface, no address and no name any more.
+async fn without_remains(answer: Response<Full<Bytes>>) -> io::Result<Response<Full<Bytes>>> {
+    const INSTANCE: &str = "<item><architecture>";
+    let (head, body) = answer.into_parts();
+    let text = text(body).await?;
+    let instances = text.split(INSTANCE).map(|instance| {
+        let terminated = instance.contains("<name>terminated</name>");
+        let remains = ["networkInterfaceSet", "privateDnsName", "privateIpAddress", "dnsName", "ipAddress"];
+        let remains = remains.into_iter().filter(|_| terminated);
+        remains.fold(instance.to_owned(), |instance, name| without(&instance, name))
+    });
+    let text = instances.collect::<Vec<_>>().join(INSTANCE);
+    Ok(Response::from_parts(head, Full::from(text)))
+}
+
+/// The text without the first element of this name.
+fn without(text: &str, name: &str) -> String {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let cut = text.split_once(&open).and_then(|(before, rest)| Some((before, rest.split_once(&close)?.1)));
+    cut.map_or_else(|| text.to_owned(), |(before, after)| format!("{before}{after}"))
 }
 
 /// Three nodes for each instance: of its region, its zone and its subnet.

@@ -8,7 +8,7 @@ use crate::{
     api::elb::IpAddressType,
     lb::{
         annotations as a,
-        model::{Groups, Security},
+        model::{Groups, NodeRules, Security},
     },
 };
 
@@ -61,7 +61,10 @@ pub(super) fn read(reads: &mut Reads<'_>, sources: Vec<IpNet>) -> (Security, Vec
     }
     let unset = matches!(SourceRanges::of(reads.service), Ok(SourceRanges::Unset));
     let sources = if unset && !prefix_lists.is_empty() { Vec::new() } else { sources };
+    // Upstream knows no prefix lists, and no network says what is in one.
+    let as_upstream = reads.manner == Manner::Ccm && prefix_lists.is_empty();
     let security = Security {
+        node_rules: if as_upstream { NodeRules::Networks } else { NodeRules::Group },
         manage_backend_rules: manage_backend_rules(reads, &groups),
         private_link_rules: reads.annotations.get(&a::PRIVATE_LINK_RULES),
         prefix_lists,

@@ -53,9 +53,21 @@ impl SecurityGroups {
         let shared = self.shared_group(op, &groups);
         let admission = Admission::of(e, shared.as_ref());
         if admission == Admission::Unmanaged {
+            self.note_health(op, e, groups).await;
             return Ok(None);
         }
         let rules = rules::nodes(e, admission);
+        let (groups, chosen) = self.chosen(op, e, groups).await?;
+        Ok(Some(Admitted { groups, chosen, rules }))
+    }
+
+    /// Returns the groups that have to admit a load balancer, and all groups with them.
+    async fn chosen(
+        &self,
+        op: &Op,
+        e: &Exposure<'_>,
+        groups: Arc<Groups>,
+    ) -> Result<(Arc<Groups>, BTreeSet<SecurityGroupId>), CloudError> {
         let instances = self.store.look_up(op, e.instances, self.trust()).await?;
         let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
         let instances: Vec<_> = instances.collect();
@@ -71,7 +83,18 @@ impl SecurityGroups {
                 None => tracing::warn!(instance = %instance.id, "instance has no security group to open"),
             }
         }
-        Ok(Some(Admitted { groups, chosen, rules }))
+        Ok((groups, chosen))
+    }
+
+    /// Notes which health rules a load balancer may live by whose rules nobody looks after. Upstream may have made some, and
+    /// while nothing is known of it no health rule goes at all.
+    async fn note_health(&self, op: &Op, e: &Exposure<'_>, groups: Arc<Groups>) {
+        let rules = rules::nodes(e, Admission::Networks).into_iter().filter(|rule| rules::health_of(rule).is_some());
+        match self.chosen(op, e, groups).await {
+            Ok((groups, chosen)) => self.remember(e, &Admitted { groups, chosen, rules: rules.collect() }),
+            // It stays unknown, and its Service does not suffer.
+            Err(error) => tracing::debug!(load_balancer = e.lb_name, error = error.chain(), "health rules are kept"),
+        }
     }
 
     /// Keeps what a load balancer needs, for others that have the same need.

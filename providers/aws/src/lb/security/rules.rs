@@ -6,7 +6,7 @@ use ccm_core::k8s::IpFamily;
 use ipnet::IpNet;
 
 use super::{
-    super::model::{Wanted, WantedListener},
+    super::model::{NodeRules, Wanted, WantedListener},
     Exposure,
 };
 use crate::api::{
@@ -78,8 +78,11 @@ impl<'a> Admission<'a> {
         if let Some(group) = e.lb_groups.iter().find(|group| Some(*group) == shared) {
             return Self::Shared(group);
         }
-        // Any of its groups admits it; always the same one, in whatever order AWS tells them.
-        e.lb_groups.iter().min().map_or(Self::Networks, Self::Group)
+        match e.wanted.security.node_rules {
+            NodeRules::Networks => Self::Networks,
+            // Any of its groups admits it; always the same one, in whatever order AWS tells them.
+            NodeRules::Group => e.lb_groups.iter().min().map_or(Self::Networks, Self::Group),
+        }
     }
 }
 

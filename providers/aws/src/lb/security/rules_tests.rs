@@ -3,7 +3,7 @@ use crate::{
     api::ec2::Subnet,
     lb::{
         fixtures::{checked_at, listener, subnet, wanted, with_v4, with_v6},
-        model::Groups,
+        model::{Groups, NodeRules},
     },
 };
 
@@ -38,6 +38,11 @@ fn on_nodes(wanted: &Wanted, lb_groups: &[&str], shared: Option<&str>) -> Vec<St
 
 fn sources(wanted: Wanted, networks: &[&str]) -> Wanted {
     Wanted { sources: networks.iter().map(|n| n.parse().unwrap()).collect(), ..wanted }
+}
+
+fn by_group(mut wanted: Wanted) -> Wanted {
+    wanted.security.node_rules = NodeRules::Group;
+    wanted
 }
 
 fn listeners(listeners: &[WantedListener]) -> Wanted {
@@ -183,14 +188,24 @@ fn ipv6_targets_admit_ipv6_clients_and_checks() {
 
 // LB11
 #[test]
+fn nodes_admit_by_networks_whatever_groups_a_balancer_of_upstreams_has() {
+    let local = listeners(&[checked_at(listener(80, 30080, ElbProtocol::Tcp), 32000)]);
+    for wanted in [wanted(), sources(wanted(), &["10.2.0.0/16", "10.3.0.0/16"]), local] {
+        assert_eq!(on_nodes(&wanted, &["sg-lb"], None), on_nodes(&wanted, &[], None));
+    }
+}
+
+// LB11
+#[test]
 fn nodes_admit_a_balancer_by_its_group() {
     let local = sources(listeners(&[checked_at(listener(53, 30053, ElbProtocol::TcpUdp), 32000)]), &["10.2.0.0/16"]);
+    let local = by_group(local);
     let expected = ["tcp 30053-30053 sg-lb sg=a1", "tcp 32000-32000 sg-lb sg=a1", "udp 30053-30053 sg-lb sg=a1"];
     assert_eq!(on_nodes(&local, &["sg-lb"], None), expected);
     // Always the same of several.
     assert_eq!(on_nodes(&local, &["sg-lb", "sg-z"], None), on_nodes(&local, &["sg-z", "sg-lb"], None));
     // Checks of UDP are TCP.
-    let udp = listeners(&[listener(53, 30053, ElbProtocol::Udp)]);
+    let udp = by_group(listeners(&[listener(53, 30053, ElbProtocol::Udp)]));
     assert_eq!(on_nodes(&udp, &["sg-lb"], None), ["tcp 30053-30053 sg-lb sg=a1", "udp 30053-30053 sg-lb sg=a1"]);
 }
 
@@ -201,7 +216,7 @@ fn nodes_admit_the_shared_group_once_for_all() {
     let groups = ["sg-lb", "sg-shared"];
     assert_eq!(on_nodes(&wanted(), &groups, Some("sg-shared")), [range("tcp"), range("udp")]);
     // A balancer without it is admitted by what it has.
-    assert_eq!(on_nodes(&wanted(), &["sg-lb"], Some("sg-shared")), ["tcp 30080-30080 sg-lb sg=a1"]);
+    assert_eq!(on_nodes(&by_group(wanted()), &["sg-lb"], Some("sg-shared")), ["tcp 30080-30080 sg-lb sg=a1"]);
     let probe = listeners(&[checked_at(listener(80, 30080, ElbProtocol::Tcp), 10256)]);
     let outside = format!("tcp 10256-10256 sg-shared {SHARED}");
     assert_eq!(on_nodes(&probe, &groups, Some("sg-shared")), [outside, range("tcp"), range("udp")]);
@@ -220,7 +235,7 @@ fn rules_that_nobody_manages_are_none() {
 fn addresses_behind_a_named_port_have_no_one_port_to_admit() {
     let mut wanted = listeners(&[listener(80, 8080, ElbProtocol::Tcp), listener(81, 1, ElbProtocol::Tcp)]);
     wanted.target_type = TargetType::Ip;
-    assert_eq!(on_nodes(&wanted, &["sg-lb"], None), ["tcp 8080-8080 sg-lb sg=a1"]);
+    assert_eq!(on_nodes(&by_group(wanted), &["sg-lb"], None), ["tcp 8080-8080 sg-lb sg=a1"]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::{
     cluster::Cluster,
     config::Settings,
     fake::World,
-    lb::model::{Groups as Choice, WantedListener},
+    lb::model::{Groups as Choice, NodeRules, WantedListener},
 };
 
 /// A cluster in the in-memory AWS, with the part under test.
@@ -79,6 +79,13 @@ impl Case {
         self.part.open(&self.op, &e).await?;
         self.part.close(&self.op, &e).await?;
         Ok(groups)
+    }
+
+    /// What a reconcile does about nodes when the load balancer has these groups.
+    pub(super) async fn ensure_by(&self, wanted: &Wanted, groups: &[SecurityGroupId]) {
+        let e = self.exposure(wanted, groups);
+        self.part.open(&self.op, &e).await.unwrap();
+        self.part.close(&self.op, &e).await.unwrap();
     }
 
     pub(super) async fn plan(&self, wanted: &Wanted, lb_groups: &[SecurityGroupId]) -> Vec<String> {
@@ -162,6 +169,12 @@ pub(super) fn listener(node_port: u16) -> WantedListener {
 
 pub(super) fn managed(wanted: Wanted) -> Wanted {
     with_groups(wanted, Choice::Managed)
+}
+
+/// Nodes admit it by its group.
+pub(super) fn by_group(mut wanted: Wanted) -> Wanted {
+    wanted.security.node_rules = NodeRules::Group;
+    wanted
 }
 
 pub(super) fn with_groups(mut wanted: Wanted, groups: Choice) -> Wanted {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use serde::Deserialize;
+use openstack_api::keystone::{CatalogEndpoint, CatalogService};
 use url::Url;
 
 use crate::{
@@ -10,36 +10,12 @@ use crate::{
     config::Interface,
 };
 
-/// A service of the catalog.
-#[derive(Debug, Deserialize)]
-pub(super) struct Entry {
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default)]
-    endpoints: Vec<Endpoint>,
+fn region(endpoint: &CatalogEndpoint) -> &str {
+    endpoint.region_id.as_deref().or(endpoint.region.as_deref()).unwrap_or_default()
 }
 
-/// One address of a service.
-#[derive(Debug, Deserialize)]
-struct Endpoint {
-    #[serde(default)]
-    interface: String,
-    #[serde(default)]
-    region: Option<String>,
-    #[serde(default)]
-    region_id: Option<String>,
-    #[serde(default)]
-    url: String,
-}
-
-impl Endpoint {
-    fn region(&self) -> &str {
-        self.region_id.as_deref().or(self.region.as_deref()).unwrap_or_default()
-    }
-
-    fn is_in(&self, region: &str) -> bool {
-        region.is_empty() || [&self.region, &self.region_id].into_iter().flatten().any(|own| own == region)
-    }
+fn is_in(endpoint: &CatalogEndpoint, region: &str) -> bool {
+    region.is_empty() || [&endpoint.region, &endpoint.region_id].into_iter().flatten().any(|own| own == region)
 }
 
 /// Finds a service. Without a region the first endpoint of the interface is taken.
@@ -47,20 +23,20 @@ impl Endpoint {
 /// # Errors
 /// There is none; the message says what there is.
 pub(super) fn find(
-    catalog: &[Entry],
+    catalog: &[CatalogService],
     service: Service,
-    region: &str,
+    wanted: &str,
     interface: Interface,
 ) -> Result<Url, SessionError> {
     let own = catalog.iter().filter(|entry| names(service).contains(&entry.kind.as_str()));
-    let endpoints: Vec<&Endpoint> = own.flat_map(|entry| &entry.endpoints).collect();
-    let found = endpoints.iter().find(|e| e.interface == interface.as_str() && e.is_in(region));
+    let endpoints: Vec<&CatalogEndpoint> = own.flat_map(|entry| &entry.endpoints).collect();
+    let found = endpoints.iter().find(|e| e.interface == interface.as_str() && is_in(e, wanted));
     let Some(found) = found else {
-        return Err(SessionError::NoEndpoint(missing(catalog, &endpoints, service, region, interface).into()));
+        return Err(SessionError::NoEndpoint(missing(catalog, &endpoints, service, wanted, interface).into()));
     };
     let url = Url::parse(&found.url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
-        let words = format!("the catalog's {interface:?} endpoint of {service} is no URL: {:?}", found.url);
+        let words = format!("the catalog's {} endpoint of {service} is no URL: {:?}", interface.as_str(), found.url);
         SessionError::NoEndpoint(words.into())
     })
 }
@@ -76,12 +52,18 @@ fn names(service: Service) -> &'static [&'static str] {
     }
 }
 
-fn missing(catalog: &[Entry], endpoints: &[&Endpoint], service: Service, region: &str, interface: Interface) -> String {
+fn missing(
+    catalog: &[CatalogService],
+    endpoints: &[&CatalogEndpoint],
+    service: Service,
+    wanted: &str,
+    interface: Interface,
+) -> String {
     let mut words = format!("the catalog has no {} endpoint of {service}", interface.as_str());
-    if !region.is_empty() {
-        let _ = write!(words, " in region {region:?}");
+    if !wanted.is_empty() {
+        let _ = write!(words, " in region {wanted:?}");
     }
-    let there: BTreeSet<String> = endpoints.iter().map(|e| format!("{} in {:?}", e.interface, e.region())).collect();
+    let there: BTreeSet<String> = endpoints.iter().map(|e| format!("{} in {:?}", e.interface, region(e))).collect();
     let types: BTreeSet<&str> = catalog.iter().map(|entry| entry.kind.as_str()).collect();
     let list = |items: Vec<String>| if items.is_empty() { "nothing".to_owned() } else { items.join(", ") };
     let _ = match there.is_empty() {

@@ -1,9 +1,13 @@
 //! Versions: of Nova, whose microversion decides what servers look like, and of Octavia, which gate features.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use openstack_api::{
+    keystone,
+    version::{Version, VersionDocument, Versions, number},
+};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Mutex as AsyncMutex;
@@ -31,12 +35,9 @@ impl fmt::Display for Microversion {
     }
 }
 
-impl FromStr for Microversion {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (major, minor) = text.split_once('.').ok_or(())?;
-        Ok(Self(major.parse().map_err(drop)?, minor.parse().map_err(drop)?))
+impl Microversion {
+    fn read(text: Option<&str>) -> Option<Self> {
+        number(text?).map(|(major, minor)| Self(major, minor))
     }
 }
 
@@ -52,7 +53,7 @@ impl fmt::Display for OctaviaVersion {
 
 /// Versions that were asked for, each once for an address.
 #[derive(Default)]
-pub(super) struct Versions {
+pub(super) struct Known {
     compute: Once<Compute>,
     octavia: Once<OctaviaVersion>,
 }
@@ -117,47 +118,21 @@ impl Compute {
     }
 }
 
-#[derive(Deserialize)]
-struct Version {
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    status: String,
-    #[serde(default, rename = "version")]
-    newest: String,
-    #[serde(default, rename = "min_version")]
-    oldest: String,
-    #[serde(default)]
-    links: Vec<Link>,
-}
-
-#[derive(Deserialize)]
-struct Link {
-    #[serde(default)]
-    rel: String,
-    #[serde(default)]
-    href: String,
-}
-
 /// The documents of all services: one version, or some.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Document {
-    One { version: Version },
-    Listed { versions: Vec<Version> },
-    Nested { versions: Values },
-}
-
-#[derive(Deserialize)]
-struct Values {
-    values: Vec<Version>,
+    One(VersionDocument),
+    Listed(Versions),
+    Nested(keystone::Versions),
 }
 
 impl Document {
     fn read(body: &[u8]) -> Result<Vec<Version>, String> {
         match serde_json::from_slice(body) {
-            Ok(Self::One { version }) => Ok(vec![version]),
-            Ok(Self::Listed { versions } | Self::Nested { versions: Values { values: versions } }) => Ok(versions),
+            Ok(Self::One(document)) => Ok(vec![document.version]),
+            Ok(Self::Listed(listed)) => Ok(listed.versions),
+            Ok(Self::Nested(nested)) => Ok(nested.versions.values),
             Err(error) => Err(format!("the answer is no list of versions: {error}")),
         }
     }
@@ -182,7 +157,7 @@ impl Session {
         let ask = || async {
             let asked = with_slash(&catalog::split(&endpoint).0);
             let versions = self.document(Call::VersionList, &asked).await?;
-            let newest = versions.iter().filter_map(|v| parts(&v.id)).max();
+            let newest = versions.iter().filter_map(Version::number).max();
             newest.map(|(major, minor)| OctaviaVersion(major, minor)).ok_or_else(|| {
                 let words = format!("{} lists no version", shown(&asked));
                 OsError::new(Call::VersionList, Fault::Session(Arc::new(SessionError::Version(words.into()))))
@@ -227,8 +202,8 @@ impl Session {
 
 /// Chooses the microversion: the lowest that shows what is needed, so that newer releases change nothing.
 fn chosen(version: &Version) -> Microversion {
-    let newest = version.newest.parse().unwrap_or(Microversion::BASE);
-    let oldest = version.oldest.parse().unwrap_or(Microversion::BASE);
+    let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
+    let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
     let wanted = [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE];
     wanted.into_iter().find(|wanted| (oldest..=newest).contains(wanted)).unwrap_or(oldest)
 }
@@ -243,7 +218,7 @@ pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
         let there: Vec<String> = versions.iter().map(|v| format!("{} ({})", v.id, v.status)).collect();
         return Err(format!("no version 3 of the identity service is there, only: {}", there.join(", ")));
     };
-    let link = version.links.iter().find(|link| link.rel == "self").and_then(|link| root.join(&link.href).ok());
+    let link = version.self_link().and_then(|link| root.join(link).ok());
     let mut found = root.clone();
     match link.filter(|link| link.host_str() == root.host_str() && catalog::split(link).1.is_some()) {
         Some(link) => found.set_path(link.path()),
@@ -260,11 +235,4 @@ pub(super) fn with_slash(url: &Url) -> Url {
         url.set_path(&path);
     }
     url
-}
-
-/// Reads `v2.27`, or `v2`.
-fn parts(id: &str) -> Option<(u16, u16)> {
-    let number = id.strip_prefix('v')?;
-    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }

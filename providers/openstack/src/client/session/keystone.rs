@@ -1,68 +1,56 @@
-//! The form of requests for tokens.
+//! From credentials to the request for a token.
 
-use openstack_api::Secret;
-use serde_json::{Map, Value, json};
+use openstack_api::keystone::{
+    self as api, ApplicationCredentialMethod, DomainRef, ProjectRef, TokenRequest, TrustRef, UserRef,
+};
 
 use crate::config::{Auth, Domain, Identity, Scope, User};
 
 /// Makes the body of a request for a token.
-pub(super) fn body(auth: &Auth) -> Value {
-    let mut request = Map::new();
-    request.insert("identity".to_owned(), identity(&auth.identity));
-    if let Some(scope) = scope(&auth.scope) {
-        request.insert("scope".to_owned(), scope);
-    }
-    json!({ "auth": request })
+pub(in crate::client) fn request(auth: &Auth) -> TokenRequest {
+    TokenRequest { auth: api::Auth { identity: identity(&auth.identity), scope: scope(&auth.scope) } }
 }
 
-fn identity(identity: &Identity) -> Value {
+fn identity(identity: &Identity) -> api::Identity {
     match identity {
-        Identity::Password { user: who, password } => {
-            let mut user = user(who);
-            secret(&mut user, "password", password);
-            json!({"methods": ["password"], "password": {"user": user}})
+        Identity::Password { user: who, password } => api::Identity::password(user(who), password.clone()),
+        Identity::Credential { id, secret } => {
+            let id = Some(id.to_string());
+            let method = ApplicationCredentialMethod { id, name: None, user: None, secret: secret.clone() };
+            api::Identity::application_credential(method)
         }
-        Identity::Credential { id, secret: text } => {
-            let mut credential = Map::from_iter([("id".to_owned(), json!(id))]);
-            secret(&mut credential, "secret", text);
-            json!({"methods": ["application_credential"], "application_credential": credential})
+        Identity::NamedCredential { name, user: who, secret } => {
+            let (name, user) = (Some(name.to_string()), Some(user(who)));
+            let method = ApplicationCredentialMethod { id: None, name, user, secret: secret.clone() };
+            api::Identity::application_credential(method)
         }
-        Identity::NamedCredential { name, user: who, secret: text } => {
-            let mut credential =
-                Map::from_iter([("name".to_owned(), json!(name)), ("user".to_owned(), Value::Object(user(who)))]);
-            secret(&mut credential, "secret", text);
-            json!({"methods": ["application_credential"], "application_credential": credential})
-        }
-        Identity::Token(token) => json!({"methods": ["token"], "token": {"id": token.expose()}}),
+        Identity::Token(token) => api::Identity::token(token.clone()),
     }
 }
 
-fn secret(into: &mut Map<String, Value>, key: &str, secret: &Secret) {
-    into.insert(key.to_owned(), json!(secret.expose()));
-}
-
-fn user(user: &User) -> Map<String, Value> {
+fn user(user: &User) -> UserRef {
     match user {
-        User::Id(id) => Map::from_iter([("id".to_owned(), json!(id))]),
-        User::Name { name, domain: of } => {
-            Map::from_iter([("name".to_owned(), json!(name)), ("domain".to_owned(), domain(of))])
-        }
+        User::Id(id) => UserRef { id: Some(id.to_string()), ..UserRef::default() },
+        User::Name { name, domain: of } => UserRef { id: None, name: Some(name.to_string()), domain: Some(domain(of)) },
     }
 }
 
-fn domain(domain: &Domain) -> Value {
+fn domain(domain: &Domain) -> DomainRef {
     match domain {
-        Domain::Id(id) => json!({"id": id}),
-        Domain::Name(name) => json!({"name": name}),
+        Domain::Id(id) => DomainRef { id: Some(id.to_string()), name: None },
+        Domain::Name(name) => DomainRef { id: None, name: Some(name.to_string()) },
     }
 }
 
-fn scope(scope: &Scope) -> Option<Value> {
+fn scope(scope: &Scope) -> Option<api::Scope> {
     Some(match scope {
         Scope::Default => return None,
-        Scope::Project(id) => json!({"project": {"id": id}}),
-        Scope::ProjectName { name, domain: of } => json!({"project": {"name": name, "domain": domain(of)}}),
-        Scope::Domain(of) => json!({"domain": domain(of)}),
-        Scope::Trust(id) => json!({"OS-TRUST:trust": {"id": id}}),
+        Scope::Project(id) => api::Scope::Project(ProjectRef { id: Some(id.to_string()), ..ProjectRef::default() }),
+        Scope::ProjectName { name, domain: of } => {
+            let (name, domain) = (Some(name.to_string()), Some(domain(of)));
+            api::Scope::Project(ProjectRef { id: None, name, domain })
+        }
+        Scope::Domain(of) => api::Scope::Domain(domain(of)),
+        Scope::Trust(id) => api::Scope::Trust(TrustRef { id: id.to_string() }),
     })
 }

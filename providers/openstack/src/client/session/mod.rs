@@ -2,7 +2,7 @@
 
 mod catalog;
 mod discovery;
-mod keystone;
+pub(super) mod keystone;
 mod token;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 use url::Url;
 
-use self::discovery::Versions;
+use self::discovery::Known;
 pub use self::discovery::{Microversion, OctaviaVersion};
 use super::{Call, Fault, OsError, Service, SessionError, Transport, metrics::ApiMetrics};
 use crate::config::{Auth, Cloud, Interface};
@@ -58,7 +58,7 @@ pub struct Session {
     renewal: AsyncMutex<Renewal>,
     /// When services refused a fresh token.
     refusals: Mutex<BTreeMap<Service, Instant>>,
-    versions: Versions,
+    versions: Known,
 }
 
 #[derive(Default)]
@@ -108,8 +108,16 @@ impl Session {
             signed: Mutex::default(),
             renewal: AsyncMutex::default(),
             refusals: Mutex::default(),
-            versions: Versions::default(),
+            versions: Known::default(),
         }
+    }
+
+    /// Gets a token, unless there is one.
+    ///
+    /// # Errors
+    /// Keystone's answer, or why there is none.
+    pub async fn sign_in(&self) -> Result<(), OsError> {
+        self.current().await.map(drop)
     }
 
     /// Returns the address of a service in the catalog, as that has it.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
-use serde::Deserialize;
+use openstack_api::keystone::{SUBJECT_TOKEN, Token};
 use tokio::time::Instant;
 use url::Url;
 
@@ -18,16 +18,6 @@ use crate::{
 /// Life of a token whose end cannot be read.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(600);
 
-#[derive(Deserialize)]
-struct Token {
-    #[serde(default)]
-    issued_at: Option<Timestamp>,
-    #[serde(default)]
-    expires_at: Option<Timestamp>,
-    #[serde(default)]
-    catalog: Vec<catalog::Entry>,
-}
-
 impl Session {
     pub(super) async fn authenticate(&self, renewal: &mut Renewal) -> Result<Signed, SessionError> {
         let auth = self.credentials.read().map_err(SessionError::Credentials)?;
@@ -36,10 +26,11 @@ impl Session {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["auth", "tokens"]);
         }
-        let body = Bytes::from(keystone::body(&auth).to_string());
+        let body = serde_json::to_vec(&keystone::request(&auth)).map(Bytes::from);
+        let body = body.map_err(|error| unavailable(&url, &error.to_string()))?;
         let response =
             self.ask(Call::TokenCreate, Method::POST, &url, body).await.map_err(|error| unable(&url, &error))?;
-        let token = response.headers().get("x-subject-token").cloned();
+        let token = response.headers().get(SUBJECT_TOKEN).cloned();
         let read = body::open::<Token>(response.body(), Call::TokenCreate.key());
         // Without the parser's own words, which repeat parts of the answer.
         let (Some(mut header), Ok(read)) = (token, read) else {
@@ -53,12 +44,13 @@ impl Session {
 
     fn signed(&self, token: HeaderValue, read: &Token, generation: u64) -> Signed {
         // By the clock of Keystone alone: ours may be wrong.
-        let issued = read.issued_at.unwrap_or_else(Timestamp::now);
-        let life = read.expires_at.and_then(|end| Duration::try_from(end.duration_since(issued)).ok());
-        let life = life.unwrap_or(UNKNOWN_LIFE);
+        let issued = read.issued_at.parse().unwrap_or_else(|_| Timestamp::now());
+        let end: Option<Timestamp> = read.expires_at.parse().ok();
+        let life = end.and_then(|end| Duration::try_from(end.duration_since(issued)).ok()).unwrap_or(UNKNOWN_LIFE);
         let now = Instant::now();
         let endpoints = Service::ALL.map(|service| {
-            let found = catalog::find(&read.catalog, service, &self.region, self.interface);
+            let found =
+                catalog::find(read.catalog.as_deref().unwrap_or_default(), service, &self.region, self.interface);
             (service, found.map_err(Arc::new))
         });
         Signed {

@@ -1,7 +1,7 @@
 //! Source ranges and security groups.
 
 use super::*;
-use crate::lb::model::Groups;
+use crate::lb::model::{Groups, NodeRules};
 
 const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
@@ -77,6 +77,18 @@ fn rules_of_nodes_are_looked_after_unless_groups_are_given() {
     assert_eq!(asked.mistakes(), [message]);
     assert!(manages(&asked.clone().set(|settings| settings.shared_backend_security_group = true)));
     assert!(manages(&asked.set(|settings| settings.backend_security_group = Some("sg-9".into()))));
+}
+
+// LB11
+#[test]
+fn nodes_admit_by_networks_where_upstream_does() {
+    let rules = |case: &Case| case.wanted().security.node_rules;
+    for case in [nlb(), managed(nlb()), nlb().says("disable-nlb-sg", "true")] {
+        assert_eq!(rules(&case), NodeRules::Networks, "{:?}", case.service.annotations);
+    }
+    assert_eq!(rules(&managed(claimed())), NodeRules::Group);
+    let listed = managed(nlb()).says("security-group-prefix-lists", "pl-1");
+    assert_eq!(rules(&listed), NodeRules::Group, "what is in a list is not known");
 }
 
 #[test]

@@ -64,10 +64,10 @@ async fn a_managed_group_is_made_with_tags_and_rules() {
 #[tokio::test(start_paused = true)]
 async fn a_managed_group_has_exactly_the_rules_of_the_service() {
     let case = Case::new();
-    let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
+    let groups = case.ensure(&by_group(managed(nth(1))), None).await.unwrap();
     case.authorize(&groups[0], &[rule(22, "0.0.0.0/0", "by hand")]).await;
     tokio::time::advance(PREVIEW_AGE).await;
-    let restricted = from(managed(nth(1)), &["10.0.0.0/8"]);
+    let restricted = by_group(from(managed(nth(1)), &["10.0.0.0/8"]));
     let planned = case.plan(&restricted, &groups).await;
     assert_eq!(planned.len(), 2, "{planned:?}");
     case.ensure(&restricted, Some(&groups)).await.unwrap();

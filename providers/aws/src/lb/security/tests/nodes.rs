@@ -268,6 +268,34 @@ async fn what_two_balancers_need_alike_outlives_either() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_balancer_whose_rules_nobody_looks_after_keeps_no_others_health_rules() {
+    let case = Case::new();
+    let given = with_groups(nth(2), Choice::Given(vec!["sg-1".into()]));
+    case.authorize(&case.world.node_group, &[rule(30002, "0.0.0.0/0", "kubernetes.io/rule/nlb/client=a2")]).await;
+    case.ensure_by(&given, &["sg-1".into()]).await;
+    let local = Wanted { listeners: vec![checked_at(listener(30001), 32000)], ..nth(1) };
+    case.ensure(&local, None).await.unwrap();
+    case.part.release(&case.op, &local.owner, "a1", &[]).await.unwrap();
+    let upstreams = ["tcp 30002-30002 0.0.0.0/0 client=a2"];
+    assert_eq!(case.rules(&case.world.node_group).await[1..], upstreams, "and the rule for path MTU");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_whose_rules_nobody_looks_after_keeps_the_health_rules_that_it_lives_by() {
+    let case = Case::new();
+    // kube-proxy answers for both; the rule has the name of the first.
+    let shared = |n: u16| Wanted { listeners: vec![checked_at(listener(30000 + n), 10256)], ..nth(n) };
+    let given = with_groups(shared(2), Choice::Given(vec!["sg-1".into()]));
+    case.ensure_by(&given, &["sg-1".into()]).await;
+    case.ensure(&shared(1), None).await.unwrap();
+    case.part.release(&case.op, &shared(1).owner, "a1", &[]).await.unwrap();
+    let health = ["10.0.0.0/20", "10.0.16.0/20"].map(|net| format!("tcp 10256-10256 {net} health=a2"));
+    assert_eq!(case.rules(&case.world.node_group).await, health);
+    case.part.release(&case.op, &given.owner, "a2", &[]).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn groups_that_are_not_to_be_touched_are_not() {
     let settings = || Settings { disable_security_group_ingress: true, ..Settings::default() };
     let mut case = Case::with(settings());
@@ -342,11 +370,47 @@ async fn a_revocation_of_which_a_part_is_gone_takes_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rules_by_network_stay_as_upstream_made_them_for_a_balancer_with_a_group() {
+    let mut case = Case::new();
+    let ranges = |n| managed(from(nth(n), &["10.9.0.0/16", "192.0.2.0/24"]));
+    let local = |n| managed(Wanted { listeners: vec![checked_at(listener(30000 + n), 32000)], ..nth(n) });
+    for wanted in [managed(nth(1)), ranges(2), local(3)] {
+        let groups = case.ensure(&wanted, None).await.unwrap();
+        let upstreams = case.rules(&case.world.node_group).await;
+        assert!(upstreams.iter().all(|rule| !rule.contains("sg=")), "{upstreams:?}");
+        case.restart(Settings::default());
+        case.world.aws.reset_calls();
+        case.ensure(&wanted, Some(&groups)).await.unwrap();
+        assert_eq!(case.world.aws.writes(), 0, "{}", wanted.name);
+        assert_eq!(case.rules(&case.world.node_group).await, upstreams);
+    }
+    for wanted in [managed(nth(1)), ranges(2), local(3)] {
+        let gone = case.part.release(&case.op, &wanted.owner, &wanted.name, &[]).await.unwrap();
+        assert_eq!(gone, Progress::Done);
+    }
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn networks_come_before_a_group_goes_by_which_nodes_admitted() {
+    let case = Case::new();
+    let groups = case.ensure(&by_group(managed(nth(1))), None).await.unwrap();
+    let by_group = format!("tcp 30001-30001 {} sg=a1", groups[0]);
+    assert_eq!(case.rules(&case.world.node_group).await, [by_group.clone()]);
+    let wanted = managed(nth(1));
+    let e = case.exposure(&wanted, &groups);
+    case.part.open(&case.op, &e).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, [MTU, CLIENT, &by_group]);
+    case.part.close(&case.op, &e).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, [MTU, CLIENT]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_admit_a_managed_group_in_place_of_networks() {
     let case = Case::new();
     case.ensure(&nth(1), None).await.unwrap();
-    // As after a takeover: the balancer has a group, and nodes still admit networks.
-    let wanted = managed(nth(1));
+    // The balancer has a group, and nodes still admit networks.
+    let wanted = by_group(managed(nth(1)));
     let groups = case.part.front(&case.op, &wanted, None).await.unwrap();
     let e = case.exposure(&wanted, &groups);
     case.part.open(&case.op, &e).await.unwrap();
@@ -366,12 +430,12 @@ async fn nodes_admit_a_managed_group_in_place_of_networks() {
 async fn after_a_restart_everything_is_known_from_one_reading() {
     let mut case = Case::new();
     for n in 1..=5 {
-        case.ensure(&managed(nth(n)), None).await.unwrap();
+        case.ensure(&by_group(managed(nth(n))), None).await.unwrap();
     }
     case.restart(Settings::default());
     case.world.aws.reset_calls();
     for n in 1..=5 {
-        case.ensure(&managed(nth(n)), None).await.unwrap();
+        case.ensure(&by_group(managed(nth(n))), None).await.unwrap();
     }
     // Groups once, instances once; the answer names the owner of a source group, our wish does not.
     assert_eq!(case.requests(), 2);

@@ -119,7 +119,7 @@ async fn a_group_that_the_list_does_not_show_yet_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_managed_group_that_was_replaced_goes() {
     let case = Case::new();
-    let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
+    let groups = case.ensure(&by_group(managed(nth(1))), None).await.unwrap();
     let balancer = case.create_balancer("a1", &groups).await;
     let owner = nth(1).owner;
     let detached = || case.part.detached(&case.op, &owner, &groups);

@@ -1,0 +1,221 @@
+//! HTTP listeners: each request goes to a member of its own, over connections that belong to one client.
+
+mod body;
+mod exchange;
+mod headers;
+mod stream;
+
+use std::{convert::Infallible, io, sync::Arc};
+
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, split},
+    net::TcpStream,
+    time::{Instant, timeout},
+};
+
+use self::{
+    body::{FromClient, ToClient},
+    exchange::{Exchanged, Kept},
+    stream::{Side, Timed},
+};
+use super::{
+    front::{Ends, Front, Settings},
+    pool::Use,
+    relay::{Silence, Traffic, relay},
+    tcp::SEARCH_FACTOR,
+};
+
+/// A client's connection.
+struct Session {
+    front: Arc<Front>,
+    ends: Ends,
+    scheme: &'static str,
+    /// Connections to members that wait for this client's next request.
+    kept: Mutex<Kept>,
+    /// The other protocol that client and member have agreed on.
+    upgrade: Mutex<Option<Upgrade>>,
+}
+
+struct Upgrade {
+    client: OnUpgrade,
+    member: OnUpgrade,
+    used: Use,
+}
+
+/// Why a request is answered here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// No member takes it.
+    NoMember,
+    /// The member ended the connection or spoke no HTTP.
+    BadAnswer,
+    /// The member was silent for too long.
+    MemberSilent,
+    /// The client was.
+    ClientSilent,
+    /// Tunnels are for proxies.
+    Connect,
+}
+
+/// Serves a client that speaks HTTP.
+pub(super) async fn serve(client: TcpStream, ends: Ends, front: Arc<Front>, settings: Arc<Settings>) {
+    let limit = settings.config.timeouts.client_data;
+    let client = Timed::new(client, limit, Side::Client(front.clone()));
+    requests(client, ends, front, &settings, "http").await;
+}
+
+/// Serves a client that speaks HTTP in TLS, which ends here.
+pub(super) async fn serve_tls(client: TcpStream, ends: Ends, front: Arc<Front>, settings: Arc<Settings>) {
+    let limit = settings.config.timeouts.client_data;
+    let Some(tls) = &settings.tls else { return };
+    let accepting = tls.accept(Timed::new(client, limit, Side::Client(front.clone())));
+    let accepted = if limit.is_zero() {
+        accepting.await
+    } else {
+        timeout(limit, accepting).await.unwrap_or_else(|late| Err(late.into()))
+    };
+    match accepted {
+        Ok(client) => requests(client, ends, front, &settings, "https").await,
+        Err(error) => {
+            tracing::debug!(client = %ends.client, %error, "no TLS from client");
+            front.error();
+        }
+    }
+}
+
+async fn requests<S>(client: S, ends: Ends, front: Arc<Front>, settings: &Settings, scheme: &'static str)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = settings.config.timeouts;
+    let (kept, upgrade) = (Mutex::default(), Mutex::default());
+    let session = Arc::new(Session { front, ends, scheme, kept, upgrade });
+    let service = service_fn(|request| {
+        let session = session.clone();
+        async move { Ok::<_, Infallible>(session.answer(request).await) }
+    });
+    let mut connection = std::pin::pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout((!limits.client_data.is_zero()).then_some(limits.client_data))
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(client), service)
+            .with_upgrades()
+    );
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = session.front.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if result.is_err_and(|error| error.is_parse()) {
+        session.front.error();
+    }
+    let upgrade = session.upgrade.lock().take();
+    if let Some(upgrade) = upgrade {
+        let silence = Silence { client: limits.client_data, member: limits.member_data };
+        // How it ends is between the two; there is nobody to tell.
+        let _ = upgrade.carry(silence).await;
+    }
+}
+
+impl Session {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ToClient> {
+        // Those of now, for a client may stay for long.
+        let settings = self.front.settings();
+        self.hand_on(request, &settings).await.unwrap_or_else(|failure| {
+            self.front.error();
+            failure.response()
+        })
+    }
+
+    /// Hands the request to a member, or else to the next.
+    async fn hand_on(
+        &self,
+        mut request: Request<Incoming>,
+        settings: &Settings,
+    ) -> Result<Response<ToClient>, Failure> {
+        if request.method() == Method::CONNECT {
+            return Err(Failure::Connect);
+        }
+        let limits = settings.config.timeouts;
+        let client = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+        let (mut parts, body) = request.into_parts();
+        headers::forward(&mut parts, settings.config.insert_headers, self.ends, self.scheme);
+        let mut request = Request::from_parts(parts, FromClient::new(body, limits.client_data));
+        let pool = settings.pool.as_ref().ok_or(Failure::NoMember)?;
+        let mut tried = Vec::new();
+        let begin = Instant::now();
+        let limit = limits.member_connect * SEARCH_FACTOR;
+        while limit.is_zero() || begin.elapsed() < limit {
+            let used = pool.choose(self.ends.client, &mut tried).ok_or(Failure::NoMember)?;
+            match self.exchange(&used.member, request, pool.config.protocol, limits).await {
+                Exchanged::Answered(answer) => return Ok(self.answered(answer, used, client)),
+                Exchanged::Failed(failure) => return Err(failure),
+                Exchanged::Unsent(back) => request = back,
+            }
+        }
+        Err(Failure::NoMember)
+    }
+
+    fn answered(&self, mut answer: Response<Incoming>, used: Use, client: Option<OnUpgrade>) -> Response<ToClient> {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(client) = client
+        {
+            let member = hyper::upgrade::on(&mut answer);
+            *self.upgrade.lock() = Some(Upgrade { client, member, used });
+            return answer.map(|_| ToClient::text(""));
+        }
+        headers::strip(answer.headers_mut());
+        *answer.version_mut() = hyper::Version::HTTP_11;
+        answer.map(|body| ToClient::Member { body, _used: used })
+    }
+}
+
+impl Upgrade {
+    /// Carries the other protocol.
+    async fn carry(self, silence: Silence) -> io::Result<()> {
+        let both = async { tokio::try_join!(self.client, self.member) };
+        let (client, member) = both.await.map_err(io::Error::other)?;
+        let (client, member) = (split(TokioIo::new(client)), split(TokioIo::new(member)));
+        let relaying = relay(client, member, silence, &Counted);
+        self.used.member.gone.run_until_cancelled(relaying).await.unwrap_or(Ok(()))
+    }
+}
+
+/// Bytes that the socket counts itself.
+struct Counted;
+
+impl Traffic for Counted {
+    fn received(&self, _bytes: u64) {}
+    fn sent(&self, _bytes: u64) {}
+}
+
+impl Failure {
+    fn response(self) -> Response<ToClient> {
+        let (status, text) = match self {
+            Self::NoMember => (StatusCode::SERVICE_UNAVAILABLE, "no server is available to handle this request\n"),
+            Self::BadAnswer => (StatusCode::BAD_GATEWAY, "the server returned an invalid or incomplete response\n"),
+            Self::MemberSilent => (StatusCode::GATEWAY_TIMEOUT, "the server did not respond in time\n"),
+            Self::ClientSilent => (StatusCode::REQUEST_TIMEOUT, "the request was not sent in time\n"),
+            Self::Connect => (StatusCode::NOT_IMPLEMENTED, "this is not a proxy\n"),
+        };
+        let mut response = Response::new(ToClient::text(text));
+        *response.status_mut() = status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
+    }
+}

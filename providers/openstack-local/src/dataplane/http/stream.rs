@@ -1,0 +1,127 @@
+//! Sockets that count their bytes and do not wait for ever.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use crate::dataplane::{front::Front, relay::Traffic as _};
+
+/// A socket of which the other side may not be silent for too long while something is expected of it.
+pub(super) struct Timed<S> {
+    stream: S,
+    /// The limit; zero is none.
+    limit: Duration,
+    side: Side,
+    last: Instant,
+    /// A write is waiting.
+    blocked: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Who is on the other side.
+pub(super) enum Side {
+    /// A client, whose bytes are counted. It may be silent while it waits for an answer, so only writes are limited;
+    /// requests have limits of their own.
+    Client(Arc<Front>),
+    /// A member: whatever is waited for, it is the member's to give.
+    Member,
+}
+
+impl<S> Timed<S> {
+    pub(super) fn new(stream: S, limit: Duration, side: Side) -> Self {
+        Self { stream, limit, side, last: Instant::now(), blocked: false, timer: None }
+    }
+
+    fn moved(&mut self) {
+        self.last = Instant::now();
+    }
+
+    /// Rings when there was silence for too long.
+    fn silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(deadline) = self.last.checked_add(self.limit).filter(|_| !self.limit.is_zero()) else {
+            return Poll::Pending;
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if deadline <= Instant::now() {
+                return Poll::Ready(io::ErrorKind::TimedOut.into());
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+
+    fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match result {
+            Poll::Ready(result) => {
+                self.moved();
+                self.blocked = false;
+                if let (Side::Client(front), Ok(length)) = (&self.side, &result) {
+                    front.sent(*length as u64);
+                }
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                if !self.blocked {
+                    self.blocked = true;
+                    self.moved();
+                }
+                self.silence(cx).map(Err)
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, buffer) {
+            self.moved();
+            if let Side::Client(front) = &self.side {
+                front.received((buffer.filled().len() - before) as u64);
+            }
+            return Poll::Ready(result);
+        }
+        match self.side {
+            Side::Client(_) => Poll::Pending,
+            Side::Member => self.silence(cx).map(Err),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(cx, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.wrote(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

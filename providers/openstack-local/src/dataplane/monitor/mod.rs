@@ -1,0 +1,103 @@
+//! Checks of members.
+
+mod icmp;
+mod probe;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::time::{sleep, timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Announcer,
+    config::{MemberConfig, MonitorConfig, PoolProtocol},
+    plan::{Health, Streak},
+    pool::{Member, Pool},
+};
+
+/// What a check depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Check {
+    monitor: MonitorConfig,
+    target: SocketAddr,
+    /// The PROXY header that the member expects on each connection.
+    proxy: Option<PoolProtocol>,
+}
+
+/// A check that goes on.
+#[derive(Debug)]
+pub(super) struct Running {
+    check: Check,
+    stop: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Starts, changes and stops the checks of a pool's members; checks that stay the same go on.
+pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &Announcer) {
+    for (config, member) in pool.slots() {
+        let wanted = pool.config.monitor.as_ref().filter(|_| config.enabled);
+        let wanted = wanted.map(|monitor| Check::new(monitor.clone(), config, pool.config.protocol));
+        let mut running = member.check.lock();
+        if running.as_ref().map(|running| &running.check) == wanted.as_ref() {
+            continue;
+        }
+        // Dropping the old one stops it before anything else is noted.
+        *running = None;
+        match wanted {
+            None => member.set_health(Health::Unmonitored, None, announcer),
+            Some(check) => {
+                let stop = member.gone.child_token();
+                let streak = Streak::new(member.health(), check.monitor.max_retries, check.monitor.max_retries_down);
+                member.set_health(streak.health(), None, announcer);
+                *running = Some(Running { check: check.clone(), stop: stop.clone() });
+                let run = run(check, member.clone(), streak, stop.clone(), announcer.clone());
+                tasks.spawn(async move { stop.run_until_cancelled(run).await });
+            }
+        }
+    }
+}
+
+/// Stops the checks of members that are no longer in a pool.
+pub(super) fn forget(member: &Member) {
+    member.check.lock().take();
+}
+
+impl Check {
+    fn new(monitor: MonitorConfig, member: &MemberConfig, protocol: PoolProtocol) -> Self {
+        // As in haproxy: what listens elsewhere for checks alone is not sent the header.
+        let proxy = matches!(protocol, PoolProtocol::Proxy | PoolProtocol::ProxyV2) && !member.monitored_elsewhere();
+        Self { monitor, target: member.monitor_socket(), proxy: proxy.then_some(protocol) }
+    }
+}
+
+async fn run(check: Check, member: Arc<Member>, mut streak: Streak, stop: CancellationToken, announcer: Announcer) {
+    let limit = if check.monitor.timeout.is_zero() { check.monitor.delay } else { check.monitor.timeout };
+    loop {
+        let found = timeout(limit, probe::probe(&check)).await;
+        let error = match found {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {limit:?}")),
+        };
+        let health = streak.record(error.is_none());
+        {
+            // Under the lock that `arrange` holds while it stops a check: one that is stopped notes nothing more.
+            let _running = member.check.lock();
+            if stop.is_cancelled() {
+                return;
+            }
+            member.set_health(health, error, &announcer);
+        }
+        sleep(jittered(check.monitor.delay)).await;
+    }
+}
+
+/// A tenth more or less, so that the checks of many members do not come together; never so short as to spin.
+fn jittered(delay: Duration) -> Duration {
+    delay.mul_f64(rand::random_range(0.9..1.1)).max(Duration::from_millis(10))
+}

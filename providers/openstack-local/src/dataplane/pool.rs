@@ -1,0 +1,187 @@
+//! Members while they serve: who is well, who is busy, who is next.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Announcer,
+    config::{MemberConfig, MemberId, PoolConfig, PoolId},
+    plan::{self, Candidate, Health, Rotation},
+    report::{MemberReport, MemberState, PoolReport},
+};
+
+/// A pool as it was asked for at one time. A change makes a new one, which shares the members that stay.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) config: PoolConfig,
+    slots: Vec<Slot>,
+    rotation: Mutex<Rotation>,
+}
+
+/// A member in a pool: what was asked for, and what lives on when that changes.
+#[derive(Debug)]
+struct Slot {
+    config: MemberConfig,
+    member: Arc<Member>,
+}
+
+/// What of a member outlives changes of the pool.
+#[derive(Debug)]
+pub(super) struct Member {
+    pool: PoolId,
+    pub(super) id: MemberId,
+    pub(super) socket: SocketAddr,
+    seed: u64,
+    health: AtomicU8,
+    last_error: Mutex<Option<String>>,
+    active: AtomicU64,
+    /// What checks it, and how to end that.
+    pub(super) check: Mutex<Option<super::monitor::Running>>,
+    /// Ends its connections: set when it has been removed for long enough, or its listener is gone.
+    pub(super) gone: CancellationToken,
+}
+
+impl Pool {
+    /// Takes over those of `known` that are the same members; `gone` is the parent of new members' tokens.
+    pub(super) fn new(config: PoolConfig, known: &[Arc<Member>], gone: &CancellationToken) -> Self {
+        let slot = |member: &MemberConfig| {
+            let same = |known: &&Arc<Member>| known.pool == config.id && known.is(member);
+            let new = || Arc::new(Member::new(config.id.clone(), member, gone.child_token()));
+            Slot { config: member.clone(), member: known.iter().find(same).cloned().unwrap_or_else(new) }
+        };
+        let slots = config.members.iter().map(slot).collect();
+        Self { slots, config, rotation: Mutex::default() }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.slots.iter().map(|slot| &slot.member)
+    }
+
+    /// The members with what was asked of them.
+    pub(super) fn slots(&self) -> impl Iterator<Item = (&MemberConfig, &Arc<Member>)> {
+        self.slots.iter().map(|slot| (&slot.config, &slot.member))
+    }
+
+    /// Chooses a member that is none of `tried`, counts a connection to it, and adds it to `tried`.
+    pub(super) fn choose(&self, client: SocketAddr, tried: &mut Vec<usize>) -> Option<Use> {
+        let key = plan::key(self.config.algorithm, self.config.persistence, client);
+        // Counted under the lock: of two that come together the second sees the first's connection.
+        let mut rotation = self.rotation.lock();
+        let index = plan::choose(self.config.algorithm, key, &self.slots, tried, &mut rotation)?;
+        tried.push(index);
+        Some(Use::new(self.slots[index].member.clone()))
+    }
+
+    /// Whether what a member has may stay there: it is still wanted, if only to drain.
+    pub(super) fn keeps(&self, member: &Arc<Member>) -> bool {
+        self.slots.iter().any(|slot| Arc::ptr_eq(&slot.member, member) && slot.config.enabled)
+    }
+
+    pub(super) fn report(&self) -> PoolReport {
+        let member = |slot: &Slot| MemberReport {
+            id: slot.config.id.clone(),
+            state: slot.state(),
+            active_connections: slot.member.active.load(Relaxed),
+            last_error: slot.member.last_error.lock().clone(),
+        };
+        PoolReport { id: self.config.id.clone(), members: self.slots.iter().map(member).collect() }
+    }
+}
+
+impl Slot {
+    fn state(&self) -> MemberState {
+        match self.member.health() {
+            _ if !self.config.enabled => MemberState::Offline,
+            Health::Down => MemberState::Error,
+            _ if self.config.weight == 0 => MemberState::Draining,
+            Health::Up => MemberState::Online,
+            Health::Unchecked => MemberState::Offline,
+            Health::Unmonitored => MemberState::NoMonitor,
+        }
+    }
+}
+
+impl Candidate for Slot {
+    fn weight(&self) -> u16 {
+        self.config.weight
+    }
+
+    fn backup(&self) -> bool {
+        self.config.backup
+    }
+
+    fn available(&self) -> bool {
+        self.config.enabled && self.member.health() != Health::Down
+    }
+
+    fn active(&self) -> u64 {
+        self.member.active.load(Relaxed)
+    }
+
+    fn seed(&self) -> u64 {
+        self.member.seed
+    }
+}
+
+impl Member {
+    fn new(pool: PoolId, config: &MemberConfig, gone: CancellationToken) -> Self {
+        Self {
+            pool,
+            id: config.id.clone(),
+            socket: config.socket(),
+            seed: plan::hash(config.socket().to_string().as_bytes()),
+            health: AtomicU8::new(Health::Unmonitored as u8),
+            last_error: Mutex::default(),
+            active: AtomicU64::new(0),
+            check: Mutex::default(),
+            gone,
+        }
+    }
+
+    fn is(&self, config: &MemberConfig) -> bool {
+        self.id == config.id && self.socket == config.socket() && !self.gone.is_cancelled()
+    }
+
+    pub(super) fn health(&self) -> Health {
+        const KINDS: [Health; 4] = [Health::Unmonitored, Health::Unchecked, Health::Up, Health::Down];
+        KINDS[usize::from(self.health.load(Relaxed)) % KINDS.len()]
+    }
+
+    /// Notes what checks have found; what is new is announced.
+    pub(super) fn set_health(&self, health: Health, last_error: Option<String>, announcer: &Announcer) {
+        let before = self.health.swap(health as u8, Relaxed);
+        let mut error = self.last_error.lock();
+        if before != health as u8 || *error != last_error {
+            *error = last_error;
+            drop(error);
+            announcer.announce();
+        }
+    }
+}
+
+/// A connection to a member, counted while this lives.
+#[derive(Debug)]
+pub(super) struct Use {
+    pub(super) member: Arc<Member>,
+}
+
+impl Use {
+    fn new(member: Arc<Member>) -> Self {
+        member.active.fetch_add(1, Relaxed);
+        Self { member }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.member.active.fetch_sub(1, Relaxed);
+    }
+}

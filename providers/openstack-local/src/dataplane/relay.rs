@@ -1,0 +1,227 @@
+//! Bytes from one socket to another and back.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, sleep_until},
+};
+
+use super::scratch;
+
+/// How long each side may be silent: nothing read from it and nothing written to it. Zero is for ever.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Silence {
+    /// The client's side.
+    pub(super) client: Duration,
+    /// The member's side.
+    pub(super) member: Duration,
+}
+
+/// Is told of bytes as they go.
+pub(super) trait Traffic {
+    /// Bytes that came from the client.
+    fn received(&self, bytes: u64);
+    /// Bytes that went to the client.
+    fn sent(&self, bytes: u64);
+}
+
+/// Carries bytes both ways until both sides have ended, one has failed, or one has been silent for too long.
+///
+/// The end of one side is passed on, and the other way stays open. Each argument is a reading and a writing half.
+///
+/// # Errors
+/// Those of the sockets; `TimedOut` after silence.
+pub(super) async fn relay<CR, CW, MR, MW>(
+    client: (CR, CW),
+    member: (MR, MW),
+    silence: Silence,
+    traffic: &impl Traffic,
+) -> io::Result<()>
+where
+    CR: AsyncRead + Unpin,
+    CW: AsyncWrite + Unpin,
+    MR: AsyncRead + Unpin,
+    MW: AsyncWrite + Unpin,
+{
+    let mut inward = Way { from: client.0, to: member.1, state: State::Reading { flush: false } };
+    let mut outward = Way { from: member.0, to: client.1, state: State::Reading { flush: false } };
+    let now = Instant::now();
+    let mut watch = Watch { silence, client: now, member: now };
+    let Some(first) = watch.deadline() else {
+        return poll_fn(|cx| both(cx, &mut inward, &mut outward, None, traffic)).await;
+    };
+    let mut timer = pin!(sleep_until(first));
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = both(cx, &mut inward, &mut outward, Some(&mut watch), traffic) {
+            return Poll::Ready(result);
+        }
+        // The timer is not moved at each chunk; when it rings it is asked whether there was silence.
+        while timer.as_mut().poll(cx).is_ready() {
+            match watch.deadline() {
+                Some(deadline) if deadline > Instant::now() => timer.as_mut().reset(deadline),
+                _ => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// When each side last moved.
+struct Watch {
+    silence: Silence,
+    client: Instant,
+    member: Instant,
+}
+
+impl Watch {
+    fn deadline(&self) -> Option<Instant> {
+        let until = |last: Instant, limit: Duration| (!limit.is_zero()).then(|| last.checked_add(limit)).flatten();
+        let client = until(self.client, self.silence.client);
+        let member = until(self.member, self.silence.member);
+        client.into_iter().chain(member).min()
+    }
+
+    fn note(&mut self, inward: Moved, outward: Moved) {
+        if inward.read + inward.written + outward.read + outward.written == 0 {
+            return;
+        }
+        let now = Instant::now();
+        if inward.read + outward.written > 0 {
+            self.client = now;
+        }
+        if inward.written + outward.read > 0 {
+            self.member = now;
+        }
+    }
+}
+
+fn both<CR, CW, MR, MW>(
+    cx: &mut Context<'_>,
+    inward: &mut Way<CR, MW>,
+    outward: &mut Way<MR, CW>,
+    watch: Option<&mut Watch>,
+    traffic: &impl Traffic,
+) -> Poll<io::Result<()>>
+where
+    CR: AsyncRead + Unpin,
+    CW: AsyncWrite + Unpin,
+    MR: AsyncRead + Unpin,
+    MW: AsyncWrite + Unpin,
+{
+    let (mut moved_in, mut moved_out) = (Moved::default(), Moved::default());
+    let (result_in, result_out) =
+        scratch::with(|buffer| (inward.poll(cx, buffer, &mut moved_in), outward.poll(cx, buffer, &mut moved_out)));
+    if moved_in.read > 0 {
+        traffic.received(moved_in.read);
+    }
+    if moved_out.written > 0 {
+        traffic.sent(moved_out.written);
+    }
+    if let Some(watch) = watch {
+        watch.note(moved_in, moved_out);
+    }
+    match (result_in, result_out) {
+        (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+        (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
+        _ => Poll::Pending,
+    }
+}
+
+/// Bytes moved while polling once.
+#[derive(Debug, Default, Clone, Copy)]
+struct Moved {
+    read: u64,
+    written: u64,
+}
+
+/// One of the two ways.
+struct Way<R, W> {
+    from: R,
+    to: W,
+    state: State,
+}
+
+enum State {
+    /// Nothing is held; `flush`: what was written is not known to be under way.
+    Reading {
+        flush: bool,
+    },
+    /// The writer would not take all: the rest, of which the first `at` bytes are gone.
+    Holding {
+        rest: Box<[u8]>,
+        at: usize,
+    },
+    /// The reader has ended; the writer is to be told.
+    Ending,
+    Done,
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
+    fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut [u8], moved: &mut Moved) -> Poll<io::Result<()>> {
+        loop {
+            match &mut self.state {
+                State::Reading { flush } => {
+                    let mut buffer = ReadBuf::new(scratch);
+                    match Pin::new(&mut self.from).poll_read(cx, &mut buffer)? {
+                        Poll::Ready(()) => {}
+                        Poll::Pending => {
+                            if *flush {
+                                ready!(Pin::new(&mut self.to).poll_flush(cx))?;
+                                *flush = false;
+                            }
+                            return Poll::Pending;
+                        }
+                    }
+                    let length = buffer.filled().len();
+                    moved.read += length as u64;
+                    self.state = match length {
+                        0 => State::Ending,
+                        _ => Self::write(&mut self.to, cx, &scratch[..length], moved)?,
+                    };
+                }
+                State::Holding { rest, at } => {
+                    let written = ready!(Pin::new(&mut self.to).poll_write(cx, &rest[*at..]))?;
+                    *at += accepted(written)?;
+                    moved.written += written as u64;
+                    if *at == rest.len() {
+                        self.state = State::Reading { flush: true };
+                    }
+                }
+                State::Ending => {
+                    match ready!(Pin::new(&mut self.to).poll_shutdown(cx)) {
+                        // The other side has already gone, which its own way reports if it matters.
+                        Err(error) if error.kind() != io::ErrorKind::NotConnected => return Poll::Ready(Err(error)),
+                        _ => self.state = State::Done,
+                    }
+                }
+                State::Done => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    /// Writes as much as is taken now, and keeps the rest.
+    fn write(to: &mut W, cx: &mut Context<'_>, mut bytes: &[u8], moved: &mut Moved) -> io::Result<State> {
+        while !bytes.is_empty() {
+            match Pin::new(&mut *to).poll_write(cx, bytes)? {
+                Poll::Ready(written) => {
+                    bytes = &bytes[accepted(written)?..];
+                    moved.written += written as u64;
+                }
+                Poll::Pending => return Ok(State::Holding { rest: bytes.into(), at: 0 }),
+            }
+        }
+        Ok(State::Reading { flush: true })
+    }
+}
+
+fn accepted(written: usize) -> io::Result<usize> {
+    if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(written) }
+}

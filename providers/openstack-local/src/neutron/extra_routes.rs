@@ -1,0 +1,95 @@
+//! Routes of a router beside those to its subnets.
+
+use std::net::IpAddr;
+
+use openstack_api::neutron::{Route, Router};
+
+use super::{
+    common::{invalid, touch},
+    ports, routers, subnet_plan, subnets,
+};
+use crate::state::{ApiError, Cx, State};
+
+/// Most routes of a router (`max_routes`).
+pub const MAX_ROUTES: usize = 30;
+
+/// Sets all routes.
+///
+/// # Errors
+/// There is no such router; a route twice; too many; a next hop that is on no subnet of the router or its own address.
+pub fn replace(state: &mut State, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
+    let router = routers::get(state, cx, id)?;
+    for (at, route) in routes.iter().enumerate() {
+        if routes[..at].contains(route) {
+            return Err(invalid(
+                "routes",
+                format!("Duplicate items in the list: '{} via {}'", route.destination, route.nexthop),
+            ));
+        }
+    }
+    check(state, id, &routes)?;
+    if router.routes != routes {
+        state.neutron.routers.update(id, |row| {
+            row.routes = routes;
+            touch(cx, &mut row.standard);
+        });
+    }
+    routers::get(state, cx, id).cloned()
+}
+
+/// Adds routes, all or none; one that is there already is no mistake.
+///
+/// # Errors
+/// As for [`replace`].
+pub fn add(state: &mut State, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
+    let mut all = routers::get(state, cx, id)?.routes.clone();
+    for route in routes {
+        if !all.contains(&route) {
+            all.push(route);
+        }
+    }
+    replace(state, cx, id, all)
+}
+
+/// Removes routes; one that is not there is no mistake.
+///
+/// # Errors
+/// There is no such router.
+pub fn remove(state: &mut State, cx: &Cx, id: &str, routes: &[Route]) -> Result<Router, ApiError> {
+    let mut all = routers::get(state, cx, id)?.routes.clone();
+    all.retain(|route| !routes.contains(route));
+    replace(state, cx, id, all)
+}
+
+fn check(state: &State, id: &str, routes: &[Route]) -> Result<(), ApiError> {
+    if routes.len() > MAX_ROUTES {
+        return Err(ApiError::bad_request(
+            "RoutesExhausted",
+            format!("Unable to complete operation for {id}. The number of routes exceeds the maximum {MAX_ROUTES}."),
+        ));
+    }
+    let own: Vec<_> = ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips).collect();
+    let ranges: Vec<_> =
+        own.iter().filter_map(|ip| state.neutron.subnets.get(&ip.subnet_id)).map(|s| subnets::range(s)).collect();
+    for Route { destination, nexthop } in routes {
+        subnet_plan::proper(destination).map_err(|reason| invalid("routes", reason))?;
+        let hop: IpAddr =
+            nexthop.parse().map_err(|_| invalid("routes", format!("'{nexthop}' is not a valid IP address")))?;
+        let reason = if !ranges.iter().any(|range| range.contains(&hop)) {
+            "the nexthop is not connected with router"
+        } else if own.iter().any(|ip| ip.ip_address == hop) {
+            "the nexthop is used by router"
+        } else {
+            continue;
+        };
+        let shown: Vec<_> = routes
+            .iter()
+            .map(|r| format!("{{'destination': '{}', 'nexthop': '{}'}}", r.destination, r.nexthop))
+            .collect();
+        return Err(ApiError::bad_request(
+            "InvalidRoutes",
+            format!("Invalid format for routes: [{}], {reason}", shown.join(", ")),
+        ));
+    }
+    Ok(())
+}

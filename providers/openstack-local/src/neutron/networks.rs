@@ -1,0 +1,149 @@
+//! Networks.
+
+use openstack_api::neutron::{Network, NetworkCreate, NetworkUpdate};
+
+use super::{
+    Resource,
+    common::{admin_only, owner, standard, touch},
+    quotas::{self, Quotable},
+    security_groups,
+};
+use crate::state::{ApiError, Cx, State, new_id};
+
+/// Bytes of a frame inside.
+const MTU: u32 = 1500;
+
+/// Returns the networks that the caller sees: his own, shared ones and external ones.
+pub fn list(state: &State, cx: &Cx) -> Vec<Network> {
+    let mut subnets = std::collections::BTreeMap::<&str, Vec<String>>::new();
+    for subnet in state.neutron.subnets.iter() {
+        subnets.entry(&subnet.network_id).or_default().push(subnet.id.clone());
+    }
+    let seen = state.neutron.networks.iter().filter(|network| visible(cx, network));
+    seen.map(|network| show_with(cx, network, subnets.remove(&*network.id).unwrap_or_default())).collect()
+}
+
+/// Returns one as its row is.
+///
+/// # Errors
+/// There is none that the caller sees.
+pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Network, ApiError> {
+    let row = state.neutron.networks.get(id).filter(|network| visible(cx, network));
+    row.map(|row| &**row).ok_or_else(|| Resource::Network.not_found(id))
+}
+
+/// Returns one as the API shows it.
+///
+/// # Errors
+/// There is none that the caller sees.
+pub fn show(state: &State, cx: &Cx, id: &str) -> Result<Network, ApiError> {
+    let row = get(state, cx, id)?;
+    let subnets = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == id);
+    Ok(show_with(cx, row, subnets.map(|subnet| subnet.id.clone()).collect()))
+}
+
+fn show_with(cx: &Cx, row: &Network, subnets: Vec<String>) -> Network {
+    let mut network = Network { subnets, ..row.clone() };
+    if !cx.admin {
+        (network.network_type, network.physical_network, network.segmentation_id) = (None, None, None);
+    }
+    network
+}
+
+/// Tells whether the caller sees a network.
+pub(super) fn visible(cx: &Cx, network: &Network) -> bool {
+    cx.sees(&network.standard.project_id) || network.shared || network.external
+}
+
+/// Makes one.
+///
+/// # Errors
+/// What only administrators may ask for; the quota is used up.
+pub fn create(state: &mut State, cx: &Cx, request: NetworkCreate) -> Result<Network, ApiError> {
+    admin_only(cx, "create_network:shared", request.shared == Some(true))?;
+    admin_only(cx, "create_network:router:external", request.external == Some(true))?;
+    let provider = request.network_type.is_some() || request.physical_network.is_some();
+    admin_only(cx, "create_network:provider", provider || request.segmentation_id.is_some())?;
+    let project = owner(cx, request.project_id)?;
+    quotas::check(state, &project, Quotable::Network, 1)?;
+    security_groups::ensure_default(state, cx, &project);
+    let row = Network {
+        id: new_id(),
+        name: request.name.unwrap_or_default(),
+        status: "ACTIVE".into(),
+        admin_state_up: request.admin_state_up.unwrap_or(true),
+        shared: request.shared.unwrap_or(false),
+        external: request.external.unwrap_or(false),
+        mtu: request.mtu.filter(|mtu| *mtu > 0).unwrap_or(MTU),
+        port_security_enabled: Some(request.port_security_enabled.unwrap_or(true)),
+        availability_zones: vec!["nova".into()],
+        availability_zone_hints: request.availability_zone_hints.unwrap_or_default(),
+        network_type: Some(request.network_type.unwrap_or_else(|| "geneve".into())),
+        physical_network: request.physical_network,
+        segmentation_id: request.segmentation_id,
+        standard: standard(cx, project, request.description, request.tags),
+        ..Network::default()
+    };
+    state.neutron.networks.put(row.clone());
+    Ok(show_with(cx, &row, Vec::new()))
+}
+
+/// Changes one.
+///
+/// # Errors
+/// There is none, it belongs to somebody else, or the change is for administrators.
+pub fn update(state: &mut State, cx: &Cx, id: &str, request: NetworkUpdate) -> Result<Network, ApiError> {
+    Resource::Network.writable(state, cx, id)?;
+    admin_only(cx, "update_network:shared", request.shared.is_some())?;
+    admin_only(cx, "update_network:router:external", request.external.is_some())?;
+    if request.external == Some(false) {
+        let owners = [super::ROUTER_GATEWAY, super::FLOATING_IP];
+        let mut ports = state.neutron.ports.iter().filter(|port| port.network_id == id);
+        if ports.any(|port| owners.contains(&&*port.device_owner)) {
+            return Err(ApiError::conflict(
+                "ExternalNetworkInUse",
+                format!(
+                    "External network {id} cannot be updated to be made non-external, since it has existing gateway ports."
+                ),
+            ));
+        }
+    }
+    state.neutron.networks.update(id, |row| {
+        let before = row.clone();
+        row.name = request.name.unwrap_or_else(|| row.name.clone());
+        row.admin_state_up = request.admin_state_up.unwrap_or(row.admin_state_up);
+        row.shared = request.shared.unwrap_or(row.shared);
+        row.external = request.external.unwrap_or(row.external);
+        row.mtu = request.mtu.unwrap_or(row.mtu);
+        row.port_security_enabled = request.port_security_enabled.or(row.port_security_enabled);
+        if let Some(description) = request.description {
+            row.standard.description = description;
+        }
+        if *row != before {
+            touch(cx, &mut row.standard);
+        }
+    });
+    show(state, cx, id)
+}
+
+/// Removes one with its subnets.
+///
+/// # Errors
+/// There is none, it belongs to somebody else, or it still has ports.
+pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+    Resource::Network.writable(state, cx, id)?;
+    if state.neutron.ports.iter().any(|port| port.network_id == id) {
+        return Err(ApiError::conflict(
+            "NetworkInUse",
+            format!(
+                "Unable to complete operation on network {id}. There are one or more ports still in use on the network."
+            ),
+        ));
+    }
+    let subnets = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == id);
+    for subnet in subnets.map(|subnet| subnet.id.clone()).collect::<Vec<_>>() {
+        state.neutron.subnets.remove(&subnet);
+    }
+    state.neutron.networks.remove(id);
+    Ok(())
+}

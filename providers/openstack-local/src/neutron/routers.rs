@@ -1,0 +1,98 @@
+//! Routers.
+
+use openstack_api::neutron::{Router, RouterCreate, RouterUpdate};
+
+use super::{
+    ROUTER_GATEWAY, Resource,
+    common::{admin_only, owner, standard, touch},
+    extra_routes, gateways, ports,
+    quotas::{self, Quotable},
+};
+use crate::state::{ApiError, Cx, State, new_id};
+
+/// Returns the routers that the caller sees.
+pub fn list(state: &State, cx: &Cx) -> Vec<Router> {
+    let rows = state.neutron.routers.iter().filter(|router| cx.sees(&router.standard.project_id));
+    rows.map(|router| Router::clone(router)).collect()
+}
+
+/// Returns one.
+///
+/// # Errors
+/// There is none that the caller sees.
+pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Router, ApiError> {
+    let row = state.neutron.routers.get(id).filter(|router| cx.sees(&router.standard.project_id));
+    row.map(|row| &**row).ok_or_else(|| Resource::Router.not_found(id))
+}
+
+/// Makes one.
+///
+/// # Errors
+/// The network outside cannot be used; the quota is used up.
+pub fn create(state: &mut State, cx: &Cx, request: RouterCreate) -> Result<Router, ApiError> {
+    admin_only(cx, "create_router:ha", request.ha == Some(true))?;
+    admin_only(cx, "create_router:distributed", request.distributed == Some(true))?;
+    let project = owner(cx, request.project_id)?;
+    quotas::check(state, &project, Quotable::Router, 1)?;
+    let id = new_id();
+    state.neutron.routers.put(Router {
+        id: id.clone(),
+        name: request.name.unwrap_or_default(),
+        status: "ACTIVE".into(),
+        admin_state_up: request.admin_state_up.unwrap_or(true),
+        ha: Some(request.ha.unwrap_or(false)),
+        distributed: Some(request.distributed.unwrap_or(false)),
+        availability_zones: vec!["nova".into()],
+        availability_zone_hints: request.availability_zone_hints.unwrap_or_default(),
+        standard: standard(cx, project, request.description, request.tags),
+        ..Router::default()
+    });
+    if let Some(gateway) = request.external_gateway_info {
+        gateways::set(state, cx, &id, Some(gateway))?;
+    }
+    get(state, cx, &id).cloned()
+}
+
+/// Changes one.
+///
+/// # Errors
+/// There is none; its gateway or a route is not possible; floating IPs need the gateway that it has.
+pub fn update(state: &mut State, cx: &Cx, id: &str, request: RouterUpdate) -> Result<Router, ApiError> {
+    get(state, cx, id)?;
+    admin_only(cx, "update_router:ha", request.ha.is_some())?;
+    admin_only(cx, "update_router:distributed", request.distributed.is_some())?;
+    if let Some(gateway) = request.external_gateway_info {
+        gateways::set(state, cx, id, gateway)?;
+    }
+    if let Some(routes) = request.routes {
+        extra_routes::replace(state, cx, id, routes.unwrap_or_default())?;
+    }
+    state.neutron.routers.update(id, |row| {
+        let before = row.clone();
+        row.name = request.name.unwrap_or_else(|| row.name.clone());
+        row.admin_state_up = request.admin_state_up.unwrap_or(row.admin_state_up);
+        row.ha = request.ha.or(row.ha);
+        row.distributed = request.distributed.or(row.distributed);
+        if let Some(description) = request.description {
+            row.standard.description = description;
+        }
+        if *row != before {
+            touch(cx, &mut row.standard);
+        }
+    });
+    get(state, cx, id).cloned()
+}
+
+/// Removes one with its gateway.
+///
+/// # Errors
+/// There is none, or it still has interfaces.
+pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+    get(state, cx, id)?;
+    if ports::of_device(state, id).iter().any(|port| port.device_owner != ROUTER_GATEWAY) {
+        return Err(ApiError::conflict("RouterInUse", format!("Router {id} still has ports")));
+    }
+    gateways::set(state, cx, id, None)?;
+    state.neutron.routers.remove(id);
+    Ok(())
+}

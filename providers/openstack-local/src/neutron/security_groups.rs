@@ -1,0 +1,193 @@
+//! Security groups.
+
+use openstack_api::neutron::{
+    Direction, EtherType, SecurityGroup, SecurityGroupCreate, SecurityGroupRule, SecurityGroupUpdate,
+};
+
+use super::{
+    Resource,
+    common::{owner, standard, touch},
+    quotas::{self, Quotable},
+};
+use crate::state::{ApiError, Cx, State, new_id};
+
+/// Name of the group that each project has.
+const DEFAULT: &str = "default";
+
+/// Returns the groups that the caller sees, with their rules.
+pub fn list(state: &State, cx: &Cx) -> Vec<SecurityGroup> {
+    let mut rules = std::collections::BTreeMap::<&str, Vec<SecurityGroupRule>>::new();
+    for rule in state.neutron.security_group_rules.iter() {
+        rules.entry(&rule.security_group_id).or_default().push(SecurityGroupRule::clone(rule));
+    }
+    let rows = state.neutron.security_groups.iter().filter(|group| cx.sees(&group.standard.project_id));
+    rows.map(|row| SecurityGroup {
+        security_group_rules: rules.remove(&*row.id).unwrap_or_default(),
+        ..SecurityGroup::clone(row)
+    })
+    .collect()
+}
+
+/// Returns one with its rules.
+///
+/// # Errors
+/// There is none that the caller sees.
+pub fn show(state: &State, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError> {
+    let row = get(state, cx, id)?;
+    let rules = state.neutron.security_group_rules.iter().filter(|rule| rule.security_group_id == id);
+    Ok(SecurityGroup {
+        security_group_rules: rules.map(|rule| SecurityGroupRule::clone(rule)).collect(),
+        ..row.clone()
+    })
+}
+
+pub(super) fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s SecurityGroup, ApiError> {
+    let row = state.neutron.security_groups.get(id).filter(|group| cx.sees(&group.standard.project_id));
+    row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroup.not_found(id))
+}
+
+/// Returns the identifier of the default group of a project, if the project has been used before.
+pub fn default_of(state: &State, project: &str) -> Option<String> {
+    let mut groups = state.neutron.security_groups.iter();
+    groups.find(|group| group.standard.project_id == project && group.name == DEFAULT).map(|group| group.id.clone())
+}
+
+/// Returns the identifier of the default group of a project, and makes the group when there is none.
+pub fn ensure_default(state: &mut State, cx: &Cx, project: &str) -> String {
+    if let Some(id) = default_of(state, project) {
+        return id;
+    }
+    let id = put(state, cx, project, DEFAULT.into(), Some("Default security group".into()), None, true);
+    for ethertype in [EtherType::Ipv4, EtherType::Ipv6] {
+        let rule = SecurityGroupRule {
+            direction: Direction::Ingress,
+            ethertype,
+            remote_group_id: Some(id.clone()),
+            ..new_rule(cx, project, &id, true)
+        };
+        state.neutron.security_group_rules.put(rule);
+    }
+    id
+}
+
+/// Makes one that lets everything out.
+///
+/// # Errors
+/// It would be a second `default`; the quota is used up.
+pub fn create(state: &mut State, cx: &Cx, request: SecurityGroupCreate) -> Result<SecurityGroup, ApiError> {
+    let project = owner(cx, request.project_id)?;
+    ensure_default(state, cx, &project);
+    let name = request.name.unwrap_or_default();
+    if name == DEFAULT {
+        return Err(ApiError::conflict("SecurityGroupDefaultAlreadyExists", "Default security group already exists."));
+    }
+    quotas::check(state, &project, Quotable::SecurityGroup, 1)?;
+    quotas::check(state, &project, Quotable::SecurityGroupRule, 2)?;
+    let stateful = request.stateful.unwrap_or(true);
+    let id = put(state, cx, &project, name, request.description, request.tags, stateful);
+    show(state, cx, &id)
+}
+
+fn put(
+    state: &mut State,
+    cx: &Cx,
+    project: &str,
+    name: String,
+    description: Option<String>,
+    tags: Option<Vec<String>>,
+    stateful: bool,
+) -> String {
+    let id = new_id();
+    let is_default = name == DEFAULT;
+    state.neutron.security_groups.put(SecurityGroup {
+        id: id.clone(),
+        name,
+        stateful: Some(stateful),
+        shared: Some(false),
+        security_group_rules: Vec::new(),
+        standard: standard(cx, project.to_owned(), description, tags),
+    });
+    for ethertype in [EtherType::Ipv4, EtherType::Ipv6] {
+        let rule = SecurityGroupRule { ethertype, ..new_rule(cx, project, &id, is_default) };
+        state.neutron.security_group_rules.put(rule);
+    }
+    id
+}
+
+/// Returns a new rule that lets everything out.
+pub(super) fn new_rule(cx: &Cx, project: &str, group: &str, is_default: bool) -> SecurityGroupRule {
+    SecurityGroupRule {
+        id: new_id(),
+        security_group_id: group.to_owned(),
+        direction: Direction::Egress,
+        belongs_to_default_sg: Some(is_default),
+        standard: standard(cx, project.to_owned(), None, None),
+        ..SecurityGroupRule::default()
+    }
+}
+
+/// Changes one.
+///
+/// # Errors
+/// There is none; the default group would get another name, or another group that name.
+pub fn update(state: &mut State, cx: &Cx, id: &str, request: SecurityGroupUpdate) -> Result<SecurityGroup, ApiError> {
+    let row = get(state, cx, id)?;
+    if let Some(name) = request.name.as_ref().filter(|name| **name != row.name) {
+        if row.name == DEFAULT {
+            return Err(ApiError::conflict(
+                "SecurityGroupCannotUpdateDefault",
+                "Updating default security group not allowed.",
+            ));
+        }
+        if name == DEFAULT {
+            return Err(ApiError::conflict(
+                "SecurityGroupDefaultAlreadyExists",
+                "Default security group already exists.",
+            ));
+        }
+    }
+    if request.stateful.is_some_and(|stateful| Some(stateful) != row.stateful) {
+        check_unused(state, id)?;
+    }
+    state.neutron.security_groups.update(id, |row| {
+        let before = row.clone();
+        row.name = request.name.unwrap_or_else(|| row.name.clone());
+        row.stateful = request.stateful.or(row.stateful);
+        if let Some(description) = request.description {
+            row.standard.description = description;
+        }
+        if *row != before {
+            touch(cx, &mut row.standard);
+        }
+    });
+    show(state, cx, id)
+}
+
+/// Removes one with its rules, and the rules of other groups that name it.
+///
+/// # Errors
+/// There is none, a port uses it, or it is a default one and the caller no administrator.
+pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+    let row = get(state, cx, id)?;
+    if row.name == DEFAULT && !cx.admin {
+        return Err(ApiError::conflict(
+            "SecurityGroupCannotRemoveDefault",
+            "Insufficient rights for removing default security group.",
+        ));
+    }
+    check_unused(state, id)?;
+    let rules = state.neutron.security_group_rules.iter();
+    let rules = rules.filter(|rule| rule.security_group_id == id || rule.remote_group_id.as_deref() == Some(id));
+    for rule in rules.map(|rule| rule.id.clone()).collect::<Vec<_>>() {
+        state.neutron.security_group_rules.remove(&rule);
+    }
+    state.neutron.security_groups.remove(id);
+    Ok(())
+}
+
+fn check_unused(state: &State, id: &str) -> Result<(), ApiError> {
+    if state.neutron.ports.iter().any(|port| port.security_groups.iter().any(|group| group == id)) {
+        return Err(ApiError::conflict("SecurityGroupInUse", format!("Security Group {id} in use.")));
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What is done to servers.
+
+use openstack_api::{
+    neutron::PortUpdate,
+    nova::{RebootType, ServerAction},
+};
+
+use super::{
+    create::group,
+    quotas::admin_only,
+    servers::{self, change, check_unlocked, get, service},
+};
+use crate::{
+    neutron,
+    state::{ApiError, Cx, State},
+};
+
+/// Does it.
+///
+/// # Errors
+/// There is no such server, it is locked, or it is in a state in which that cannot be done.
+pub fn act(state: &mut State, cx: &Cx, id: &str, action: ServerAction) -> Result<(), ApiError> {
+    let row = get(state, cx, id)?;
+    if !matches!(action, ServerAction::Lock(_) | ServerAction::Unlock(())) {
+        check_unlocked(cx, row)?;
+    }
+    let (name, from, to): (&str, &[&str], &str) = match action {
+        ServerAction::Start(()) => ("start", &["SHUTOFF"], "ACTIVE"),
+        ServerAction::Stop(()) => ("stop", &["ACTIVE", "RESCUE", "ERROR"], "SHUTOFF"),
+        ServerAction::Reboot(reboot) if reboot.kind == RebootType::Soft => ("reboot", &["ACTIVE"], "ACTIVE"),
+        ServerAction::Reboot(_) => ("reboot", &["ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", "ERROR"], "ACTIVE"),
+        ServerAction::Pause(()) => ("pause", &["ACTIVE"], "PAUSED"),
+        ServerAction::Unpause(()) => ("unpause", &["PAUSED"], "ACTIVE"),
+        ServerAction::Suspend(()) => ("suspend", &["ACTIVE"], "SUSPENDED"),
+        ServerAction::Resume(()) => ("resume", &["SUSPENDED"], "ACTIVE"),
+        ServerAction::Shelve(()) => ("shelve", &["ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"], "SHELVED_OFFLOADED"),
+        ServerAction::Unshelve(_) => ("unshelve", &["SHELVED", "SHELVED_OFFLOADED"], "ACTIVE"),
+        ServerAction::Restore(()) => ("restore", &["SOFT_DELETED"], "ACTIVE"),
+        ServerAction::ForceDelete(()) => return servers::delete(state, cx, id),
+        ServerAction::Lock(reason) => {
+            let reason = reason.and_then(|reason| reason["locked_reason"].as_str().map(str::to_owned));
+            change(state, cx, id, |row| row.lock = Some(reason));
+            return Ok(());
+        }
+        ServerAction::Unlock(()) => {
+            change(state, cx, id, |row| row.lock = None);
+            return Ok(());
+        }
+        ServerAction::AddSecurityGroup(named) => return change_group(state, cx, id, &named.name, true),
+        ServerAction::RemoveSecurityGroup(named) => return change_group(state, cx, id, &named.name, false),
+        ServerAction::ResetState(reset) => {
+            admin_only(cx, "os_compute_api:os-admin-actions:reset_state")?;
+            let status = match &*reset.state {
+                "active" => "ACTIVE",
+                "error" => "ERROR",
+                other => return Err(ApiError::bad_request("", format!("Invalid state {other}"))),
+            };
+            change(state, cx, id, |row| status.clone_into(&mut row.status));
+            return Ok(());
+        }
+    };
+    if !from.contains(&&*row.status) {
+        return Err(ApiError::conflict(
+            "",
+            format!("Cannot '{name}' instance {id} while it is in status {}", row.status),
+        ));
+    }
+    change(state, cx, id, |row| to.clone_into(&mut row.status));
+    Ok(())
+}
+
+/// Puts a group on all ports of a server, or takes it off.
+fn change_group(state: &mut State, cx: &Cx, id: &str, name: &str, add: bool) -> Result<(), ApiError> {
+    let group = group(state, cx, name).map_err(|error| ApiError { status: http::StatusCode::NOT_FOUND, ..error })?;
+    let ports: Vec<String> = get(state, cx, id)?.ports.iter().map(|attachment| attachment.port.clone()).collect();
+    let mut found = false;
+    for port in ports {
+        let Some(row) = state.neutron.ports.get(&port) else { continue };
+        let mut groups = row.security_groups.clone();
+        let has = groups.contains(&group);
+        found |= has;
+        if has != add {
+            groups.retain(|other| *other != group);
+            groups.extend(add.then(|| group.clone()));
+            let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
+            neutron::ports::update(state, &service(cx), &port, update)?;
+        }
+    }
+    if add || found {
+        return Ok(());
+    }
+    let message = format!("Security group {name} is not associated with the instance {id}");
+    Err(ApiError::not_found("", message))
+}

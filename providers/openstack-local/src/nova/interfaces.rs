@@ -1,0 +1,97 @@
+//! Ports of servers.
+
+use openstack_api::nova::{FixedIp, InterfaceAttach, InterfaceAttachment, NetworkRequest};
+
+use super::{
+    Attachment, Microversion, ServerRow,
+    create::{Plan, attach},
+    servers::{change, check_unlocked, get, release},
+};
+use crate::state::{ApiError, Cx, State};
+
+/// Returns all of a server.
+///
+/// # Errors
+/// There is no such server.
+pub fn list(state: &State, cx: &Cx, id: &str, version: Microversion) -> Result<Vec<InterfaceAttachment>, ApiError> {
+    let row = get(state, cx, id)?;
+    Ok(row.ports.iter().filter_map(|attachment| show(state, attachment, version)).collect())
+}
+
+/// Returns one of a server.
+///
+/// # Errors
+/// There is no such server, or it has no such port.
+pub fn one(
+    state: &State,
+    cx: &Cx,
+    id: &str,
+    port: &str,
+    version: Microversion,
+) -> Result<InterfaceAttachment, ApiError> {
+    let row = get(state, cx, id)?;
+    let attachment = row.ports.iter().find(|attachment| attachment.port == port);
+    attachment.and_then(|attachment| show(state, attachment, version)).ok_or_else(|| gone(row, port))
+}
+
+fn gone(row: &ServerRow, port: &str) -> ApiError {
+    ApiError::not_found("", format!("Instance {} does not have a port with id {port}", row.id))
+}
+
+fn show(state: &State, attachment: &Attachment, version: Microversion) -> Option<InterfaceAttachment> {
+    let port = state.neutron.ports.get(&attachment.port)?;
+    let fixed_ips = port.fixed_ips.iter();
+    Some(InterfaceAttachment {
+        port_id: port.id.clone(),
+        net_id: port.network_id.clone(),
+        mac_addr: port.mac_address.clone(),
+        port_state: port.status.clone(),
+        fixed_ips: fixed_ips
+            .map(|ip| FixedIp { subnet_id: Some(ip.subnet_id.clone()), ip_address: ip.ip_address })
+            .collect(),
+        tag: (version >= Microversion(70)).then(|| attachment.tag.clone()),
+    })
+}
+
+/// Gives a server another one.
+///
+/// # Errors
+/// There is no such server, port or network; the port is in use; no address is left.
+pub fn add(
+    state: &mut State,
+    cx: &Cx,
+    id: &str,
+    request: InterfaceAttach,
+    version: Microversion,
+) -> Result<InterfaceAttachment, ApiError> {
+    let row = get(state, cx, id)?.clone();
+    check_unlocked(cx, &row)?;
+    let fixed_ip = request.fixed_ips.unwrap_or_default().first().map(|ip| ip.ip_address);
+    if request.port_id.is_none() && request.net_id.is_none() {
+        return Err(ApiError::bad_request("", "Either 'port_id' or 'net_id' is needed"));
+    }
+    if let Some(port) = &request.port_id {
+        let used = crate::neutron::ports::get(state, cx, port)?;
+        if !used.device_id.is_empty() {
+            return Err(ApiError::bad_request("", format!("Port {port} is still in use.")));
+        }
+    }
+    let network = NetworkRequest { uuid: request.net_id, port: request.port_id, fixed_ip, tag: request.tag };
+    let attachment = attach(state, cx, &Plan { id, zone: &row.zone, groups: None }, &network)?;
+    let port = attachment.port.clone();
+    change(state, cx, id, |row| row.ports.push(attachment));
+    one(state, cx, id, &port, version)
+}
+
+/// Takes one from a server.
+///
+/// # Errors
+/// There is no such server, or it has no such port.
+pub fn remove(state: &mut State, cx: &Cx, id: &str, port: &str) -> Result<(), ApiError> {
+    let row = get(state, cx, id)?.clone();
+    check_unlocked(cx, &row)?;
+    let attachment = row.ports.iter().find(|attachment| attachment.port == port).ok_or_else(|| gone(&row, port))?;
+    release(state, cx, port, attachment.owned)?;
+    change(state, cx, id, |row| row.ports.retain(|other| other.port != port));
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! Servers: finding, changing, removing, and what tests make of them.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use openstack_api::{neutron::PortUpdate, nova::ServerUpdate};
+
+use super::{ServerRow, quotas::METADATA_ITEMS};
+use crate::{
+    neutron,
+    state::{ApiError, Cx, State},
+};
+
+/// Longest name.
+const MAX_NAME: usize = 255;
+
+/// Returns one, whether its cell answers or not.
+///
+/// # Errors
+/// There is none that the caller sees.
+pub fn find<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
+    let row = state.nova.servers.get(id).filter(|server| cx.sees(&server.project));
+    row.map(|row| &**row).ok_or_else(|| not_found(id))
+}
+
+/// Returns one whose cell answers.
+///
+/// # Errors
+/// There is none that the caller sees; its cell does not answer.
+pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
+    let row = find(state, cx, id)?;
+    if row.cell_down {
+        return Err(cell_down());
+    }
+    Ok(row)
+}
+
+/// The refusal for what is in a cell that does not answer.
+pub(super) fn cell_down() -> ApiError {
+    ApiError::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "",
+        "Cell cell1 is not responding and hence instance info is not available.",
+    )
+}
+
+pub(super) fn not_found(id: &str) -> ApiError {
+    ApiError::not_found("", format!("Instance {id} could not be found."))
+}
+
+/// Refuses changes of a server that is locked.
+pub(super) fn check_unlocked(cx: &Cx, row: &ServerRow) -> Result<(), ApiError> {
+    if row.lock.is_some() && !cx.admin {
+        return Err(ApiError::conflict("", format!("Instance {} is locked", row.id)));
+    }
+    Ok(())
+}
+
+/// Refuses a name that is none.
+pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
+    if name.trim().is_empty() || name.chars().count() > MAX_NAME {
+        return Err(ApiError::bad_request(
+            "",
+            format!("Invalid input for field/attribute name. Value: {name}. It must have 1 to {MAX_NAME} characters."),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses an access address that is none; empty means no address.
+pub(super) fn check_access(address: &str, v4: bool) -> Result<(), ApiError> {
+    let fits = |address: std::net::IpAddr| address.is_ipv4() == v4;
+    if address.is_empty() || address.parse().is_ok_and(fits) {
+        return Ok(());
+    }
+    let field = if v4 { "accessIPv4" } else { "accessIPv6" };
+    Err(ApiError::bad_request("", format!("Invalid input for field/attribute {field}. Value: {address}.")))
+}
+
+/// Refuses metadata that is too much.
+pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    if metadata.len() > METADATA_ITEMS {
+        return Err(ApiError::forbidden("", format!("Maximum number of metadata items exceeds {METADATA_ITEMS}")));
+    }
+    if metadata.iter().any(|(key, value)| key.is_empty() || key.len() > MAX_NAME || value.len() > MAX_NAME) {
+        return Err(ApiError::bad_request("", "Invalid metadata: keys have 1 to 255 characters, values at most 255."));
+    }
+    Ok(())
+}
+
+/// Changes a row and notes when.
+pub(super) fn change(state: &mut State, cx: &Cx, id: &str, change: impl FnOnce(&mut ServerRow)) {
+    state.nova.servers.update(id, |row| {
+        let before = row.clone();
+        change(row);
+        if *row != before {
+            row.updated = cx.now;
+        }
+    });
+}
+
+/// Changes one.
+///
+/// # Errors
+/// There is none, or a value is none.
+pub fn update(state: &mut State, cx: &Cx, id: &str, request: ServerUpdate) -> Result<(), ApiError> {
+    check_unlocked(cx, get(state, cx, id)?)?;
+    if let Some(name) = &request.name {
+        check_name(name)?;
+    }
+    check_access(request.access_ipv4.as_deref().unwrap_or_default(), true)?;
+    check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
+    change(state, cx, id, |row| {
+        row.name = request.name.unwrap_or_else(|| row.name.clone());
+        row.access_ipv4 = request.access_ipv4.unwrap_or_else(|| row.access_ipv4.clone());
+        row.access_ipv6 = request.access_ipv6.unwrap_or_else(|| row.access_ipv6.clone());
+        row.description = request.description.unwrap_or_else(|| row.description.clone());
+        row.hostname = request.hostname.unwrap_or_else(|| row.hostname.clone());
+    });
+    Ok(())
+}
+
+/// Changes the metadata of one, and returns it.
+///
+/// # Errors
+/// There is none, or it would be too much.
+pub fn change_metadata(
+    state: &mut State,
+    cx: &Cx,
+    id: &str,
+    change_it: impl FnOnce(&mut BTreeMap<String, String>),
+) -> Result<BTreeMap<String, String>, ApiError> {
+    let row = get(state, cx, id)?;
+    check_unlocked(cx, row)?;
+    let mut metadata = row.metadata.clone();
+    change_it(&mut metadata);
+    check_metadata(&metadata)?;
+    change(state, cx, id, |row| row.metadata.clone_from(&metadata));
+    Ok(metadata)
+}
+
+/// Changes the tags of one, and returns them.
+///
+/// # Errors
+/// There is none.
+pub fn change_tags(
+    state: &mut State,
+    cx: &Cx,
+    id: &str,
+    change_them: impl FnOnce(&mut Vec<String>),
+) -> Result<Vec<String>, ApiError> {
+    let mut tags = get(state, cx, id)?.tags.clone();
+    change_them(&mut tags);
+    tags.sort();
+    tags.dedup();
+    if tags.len() > 50 || tags.iter().any(|tag| tag.is_empty() || tag.len() > 60 || tag.contains(['/', ','])) {
+        return Err(ApiError::bad_request(
+            "",
+            "There are at most 50 tags of 1 to 60 characters each, without '/' and ','.",
+        ));
+    }
+    change(state, cx, id, |row| row.tags.clone_from(&tags));
+    Ok(tags)
+}
+
+/// Removes one: ports made for it go, others are free again.
+///
+/// # Errors
+/// There is none, it is locked, or its cell does not answer.
+pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+    let row = get(state, cx, id)?.clone();
+    check_unlocked(cx, &row)?;
+    for attachment in row.ports {
+        release(state, cx, &attachment.port, attachment.owned)?;
+    }
+    state.nova.servers.remove(id);
+    Ok(())
+}
+
+/// Lets go of a port.
+pub(super) fn release(state: &mut State, cx: &Cx, port: &str, owned: bool) -> Result<(), ApiError> {
+    let cx = service(cx);
+    // Users may remove ports of their servers themselves.
+    if state.neutron.ports.get(port).is_none() {
+        return Ok(());
+    }
+    if owned {
+        return neutron::ports::delete(state, &cx, port);
+    }
+    let update =
+        PortUpdate { device_id: Some(None), device_owner: Some(None), host_id: Some(None), ..PortUpdate::default() };
+    neutron::ports::update(state, &cx, port, update).map(drop)
+}
+
+/// Returns the service itself, on behalf of the caller: it may do everything.
+pub(super) fn service(cx: &Cx) -> Cx {
+    Cx { admin: true, ..cx.clone() }
+}
+
+/// Puts a server into a state, such as `SOFT_DELETED` or, with a fault, `ERROR`: what happens to servers elsewhere.
+///
+/// # Errors
+/// There is none.
+pub fn set_status(state: &mut State, id: &str, status: &str, fault: Option<&str>) -> Result<(), ApiError> {
+    let set = |row: &mut ServerRow| {
+        status.clone_into(&mut row.status);
+        row.fault = fault.map(str::to_owned);
+    };
+    state.nova.servers.update(id, set).ok_or_else(|| not_found(id))
+}
+
+/// Makes the cell of a server not answer, or answer again.
+///
+/// # Errors
+/// There is no such server.
+pub fn set_cell_down(state: &mut State, id: &str, down: bool) -> Result<(), ApiError> {
+    state.nova.servers.update(id, |row| row.cell_down = down).ok_or_else(|| not_found(id))
+}

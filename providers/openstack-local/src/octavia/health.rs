@@ -1,0 +1,270 @@
+//! How things do: what the sockets report, and what follows from it upwards.
+
+use std::collections::BTreeMap;
+
+use openstack_api::octavia::{
+    ListenerStatus, LoadBalancerStatus, MemberStatus, MonitorStatus, OperatingStatus, PoolStatus, ProvisioningStatus,
+    Stats, StatusTree, Statuses,
+};
+
+use super::{
+    pools::listeners_of,
+    rows::{CountersRow, ListenerRow, LoadBalancerRow, MemberRow, PoolRow},
+    settings::Settings,
+};
+use crate::state::State;
+
+/// What the sockets have to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By listener.
+    pub listeners: BTreeMap<String, ListenerReport>,
+    /// By member.
+    pub members: BTreeMap<String, MemberReport>,
+}
+
+/// What is to be said of a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerReport {
+    /// Accepts connections; false when its port could not be had.
+    pub open: bool,
+    /// All connections that are allowed are taken.
+    pub full: bool,
+    /// Counters since the process started.
+    pub stats: Stats,
+}
+
+/// What is to be said of a member's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberReport {
+    /// Passes its checks.
+    Up,
+    /// Fails them.
+    Down,
+}
+
+/// Takes in what the sockets report. Only what changed is touched; what is not mentioned stays as it was.
+pub fn report(state: &mut State, report: &Report) {
+    let mut changed = std::collections::BTreeSet::new();
+    for (id, said) in &report.listeners {
+        let Some(row) = state.octavia.listeners.get(id) else { continue };
+        if (row.open, row.full) != (Some(said.open), said.full) {
+            changed.insert(row.load_balancer().to_owned());
+            state.octavia.listeners.update(id, |row| (row.open, row.full) = (Some(said.open), said.full));
+        }
+        count(state, id, said.stats);
+    }
+    for (id, said) in &report.members {
+        let Some(row) = state.octavia.members.get(id) else { continue };
+        let up = Some(*said == MemberReport::Up);
+        if row.up != up {
+            if let Some(pool) = state.octavia.pools.get(&row.pool) {
+                changed.insert(pool.load_balancer().to_owned());
+            }
+            state.octavia.members.update(id, |row| row.up = up);
+        }
+    }
+    for id in changed {
+        refresh(state, &id);
+    }
+}
+
+/// Takes in counters. The process counts from zero, so a number that shrank means a new process.
+fn count(state: &mut State, listener: &str, stats: Stats) {
+    let old = state.octavia.counters.get(listener);
+    if old.map_or(Stats::default(), |row| row.since) == stats {
+        return;
+    }
+    let before = match old {
+        None => Stats::default(),
+        Some(row) if stats.total_connections < row.since.total_connections || stats.bytes_in < row.since.bytes_in => {
+            Stats { active_connections: 0, ..row.total() }
+        }
+        Some(row) => row.before,
+    };
+    state.octavia.counters.put(CountersRow { listener: listener.to_owned(), before, since: stats });
+}
+
+/// Works out the operating status of a load balancer and of everything below it, unless a change is under way.
+pub(super) fn refresh(state: &mut State, id: &str) {
+    let Some(lb) = state.octavia.load_balancers.get(id).cloned() else { return };
+    if lb.body.provisioning_status.is_pending() {
+        return;
+    }
+    let assumed = !Settings::of(state).reported;
+    let mut pools = BTreeMap::new();
+    for pool in &lb.body.pools {
+        if let Some(status) = refresh_pool(state, &pool.id, assumed) {
+            pools.insert(pool.id.clone(), status);
+        }
+    }
+    let mut worst = OperatingStatus::Online;
+    for listener in &lb.body.listeners {
+        let Some(row) = state.octavia.listeners.get(&listener.id).cloned() else { continue };
+        let pool = row.body.default_pool_id.as_ref().and_then(|pool| pools.get(pool));
+        let status = listener_status(&row, pool, assumed);
+        worst = worse(worst, &status);
+        if row.body.operating_status != status {
+            state.octavia.listeners.update(&listener.id, |row| row.body.operating_status = status);
+        }
+    }
+    let status = if lb.body.admin_state_up { worst } else { OperatingStatus::Offline };
+    if lb.body.operating_status != status {
+        state.octavia.load_balancers.update(id, |row| row.body.operating_status = status);
+    }
+}
+
+fn refresh_pool(state: &mut State, id: &str, assumed: bool) -> Option<OperatingStatus> {
+    let pool = state.octavia.pools.get(id)?.clone();
+    let watched = refresh_monitor(state, &pool);
+    let mut members = Vec::new();
+    for member in &pool.body.members {
+        let Some(row) = state.octavia.members.get(&member.id) else { continue };
+        let status = member_status(row, watched, assumed);
+        if row.body.operating_status != status {
+            state.octavia.members.update(&member.id, |row| row.body.operating_status = status.clone());
+        }
+        members.push(status);
+    }
+    let used = !listeners_of(state, id).is_empty();
+    let status = if pool.body.admin_state_up && used { pool_status(&members) } else { OperatingStatus::Offline };
+    if pool.body.operating_status != status {
+        state.octavia.pools.update(id, |row| row.body.operating_status = status.clone());
+    }
+    Some(status)
+}
+
+/// Returns whether a pool's members are watched.
+fn refresh_monitor(state: &mut State, pool: &PoolRow) -> bool {
+    let Some(id) = &pool.body.monitor.healthmonitor_id else { return false };
+    let Some(row) = state.octavia.monitors.get(id) else { return false };
+    let on = row.body.admin_state_up;
+    let status = if on { OperatingStatus::Online } else { OperatingStatus::Offline };
+    if row.body.operating_status != status {
+        state.octavia.monitors.update(id, |row| row.body.operating_status = status);
+    }
+    on
+}
+
+fn member_status(row: &MemberRow, watched: bool, assumed: bool) -> OperatingStatus {
+    match (row.body.admin_state_up, row.body.weight, watched, row.up) {
+        (true, 0, ..) => OperatingStatus::Draining,
+        (true, _, false, _) => OperatingStatus::NoMonitor,
+        (true, _, true, Some(true)) => OperatingStatus::Online,
+        (true, _, true, Some(false)) => OperatingStatus::Error,
+        (true, _, true, None) if assumed => OperatingStatus::Online,
+        (false, ..) | (true, _, true, None) => OperatingStatus::Offline,
+    }
+}
+
+/// All that could take traffic are down: ERROR. Some: DEGRADED.
+fn pool_status(members: &[OperatingStatus]) -> OperatingStatus {
+    let down = members.iter().filter(|status| **status == OperatingStatus::Error).count();
+    let works = |status: &&OperatingStatus| matches!(status, OperatingStatus::Online | OperatingStatus::NoMonitor);
+    match (down, members.iter().filter(works).count()) {
+        (0, _) => OperatingStatus::Online,
+        (_, 0) => OperatingStatus::Error,
+        _ => OperatingStatus::Degraded,
+    }
+}
+
+fn listener_status(row: &ListenerRow, pool: Option<&OperatingStatus>, assumed: bool) -> OperatingStatus {
+    let own = match (row.body.admin_state_up, row.open) {
+        (true, Some(false)) => OperatingStatus::Error,
+        (true, Some(true)) if row.full => OperatingStatus::Degraded,
+        (true, Some(true)) => OperatingStatus::Online,
+        (true, None) if assumed => OperatingStatus::Online,
+        (false, _) | (true, None) => return OperatingStatus::Offline,
+    };
+    pool.map_or(own.clone(), |pool| worse(own, pool))
+}
+
+/// Returns the worse of two. What is switched off, or not known yet, makes nothing above it worse.
+fn worse(one: OperatingStatus, other: &OperatingStatus) -> OperatingStatus {
+    let rank = |status: &OperatingStatus| match status {
+        OperatingStatus::Error => 2,
+        OperatingStatus::Degraded => 1,
+        _ => 0,
+    };
+    if rank(other) > rank(&one) { other.clone() } else { one }
+}
+
+/// Returns the states of everything below a load balancer.
+pub(super) fn status_tree(state: &State, row: &LoadBalancerRow) -> StatusTree {
+    let body = &row.body;
+    let listeners = body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
+    StatusTree {
+        statuses: Statuses {
+            loadbalancer: LoadBalancerStatus {
+                id: body.id.clone(),
+                name: body.name.clone(),
+                operating_status: body.operating_status.clone(),
+                provisioning_status: body.provisioning_status.clone(),
+                listeners: listeners.map(|row| listener_tree(state, row)).collect(),
+            },
+        },
+    }
+}
+
+fn listener_tree(state: &State, row: &ListenerRow) -> ListenerStatus {
+    let body = &row.body;
+    let pool = body.default_pool_id.as_ref().and_then(|id| state.octavia.pools.get(id));
+    ListenerStatus {
+        id: body.id.clone(),
+        name: body.name.clone(),
+        operating_status: body.operating_status.clone(),
+        provisioning_status: body.provisioning_status.clone(),
+        pools: pool.map(|row| pool_tree(state, row)).into_iter().collect(),
+    }
+}
+
+fn pool_tree(state: &State, row: &PoolRow) -> PoolStatus {
+    let body = &row.body;
+    let monitor = body.monitor.healthmonitor_id.as_ref().and_then(|id| state.octavia.monitors.get(id));
+    let members = body.members.iter().filter_map(|one| state.octavia.members.get(&one.id));
+    PoolStatus {
+        id: body.id.clone(),
+        name: body.name.clone(),
+        provisioning_status: body.provisioning_status.clone(),
+        operating_status: body.operating_status.clone(),
+        health_monitor: monitor.map(|row| MonitorStatus {
+            id: row.body.id.clone(),
+            name: row.body.name.clone(),
+            kind: row.body.kind.clone(),
+            provisioning_status: row.body.provisioning_status.clone(),
+            operating_status: row.body.operating_status.clone(),
+        }),
+        members: members.map(|row| member_tree(row)).collect(),
+    }
+}
+
+fn member_tree(row: &MemberRow) -> MemberStatus {
+    let body = &row.body;
+    MemberStatus {
+        id: body.id.clone(),
+        name: body.name.clone(),
+        operating_status: body.operating_status.clone(),
+        provisioning_status: body.provisioning_status.clone(),
+        address: body.address.clone(),
+        protocol_port: body.protocol_port,
+    }
+}
+
+/// Forgets what the process before this one reported: it says nothing of the sockets of this one.
+pub fn forget_reports(state: &mut State) {
+    let listeners: Vec<String> =
+        state.octavia.listeners.iter().filter(|row| row.open.is_some()).map(|row| row.body.id.clone()).collect();
+    for id in &listeners {
+        state.octavia.listeners.update(id, |row| (row.open, row.full) = (None, false));
+    }
+    let all: Vec<String> = state
+        .octavia
+        .load_balancers
+        .iter()
+        .filter(|row| row.body.provisioning_status == ProvisioningStatus::Active)
+        .map(|row| row.body.id.clone())
+        .collect();
+    for id in all {
+        refresh(state, &id);
+    }
+}

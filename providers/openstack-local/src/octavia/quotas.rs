@@ -1,0 +1,141 @@
+//! Quotas of projects.
+
+use openstack_api::octavia::{Patch, Quota, QuotaUpdate};
+
+use super::{
+    error::{self, LISTENER, LOAD_BALANCER, MEMBER, MONITOR, POOL},
+    rows::QuotaRow,
+    settings::Settings,
+};
+use crate::state::{ApiError, Cx, State};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    LoadBalancer,
+    Listener,
+    Pool,
+    Member,
+    Monitor,
+}
+
+/// Checks that a project may have `more` of a kind.
+///
+/// # Errors
+/// 403 when it has enough.
+pub(super) fn check(state: &State, project: &str, kind: Kind, more: usize) -> Result<(), ApiError> {
+    let quota = effective(state, project);
+    let (limit, name) = match kind {
+        Kind::LoadBalancer => (quota.loadbalancer, LOAD_BALANCER),
+        Kind::Listener => (quota.listener, LISTENER),
+        Kind::Pool => (quota.pool, POOL),
+        Kind::Member => (quota.member, MEMBER),
+        Kind::Monitor => (quota.healthmonitor, MONITOR),
+    };
+    // Negative is no limit.
+    let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Ok(()) };
+    if more > 0 && used(state, project, kind) + more > limit { Err(error::quota_met(name)) } else { Ok(()) }
+}
+
+fn used(state: &State, project: &str, kind: Kind) -> usize {
+    let rows = &state.octavia;
+    match kind {
+        Kind::LoadBalancer => rows.load_balancers.iter().filter(|row| row.body.project_id == project).count(),
+        Kind::Listener => rows.listeners.iter().filter(|row| row.body.project_id == project).count(),
+        Kind::Pool => rows.pools.iter().filter(|row| row.body.project_id == project).count(),
+        Kind::Monitor => rows.monitors.iter().filter(|row| row.body.project_id == project).count(),
+        Kind::Member => {
+            let pools = rows.pools.iter().filter(|row| row.body.project_id == project);
+            pools.map(|row| row.body.members.len()).sum()
+        }
+    }
+}
+
+/// Returns the limits in force for a project.
+fn effective(state: &State, project: &str) -> Quota {
+    let own = state.octavia.quotas.get(project).map(|row| row.quota.clone()).unwrap_or_default();
+    filled(&own, &Settings::of(state).default_quota, project)
+}
+
+/// Fills in defaults; what has none is without limit.
+fn filled(own: &Quota, default: &Quota, project: &str) -> Quota {
+    let of = |field: fn(&Quota) -> Option<i64>| Some(field(own).or(field(default)).unwrap_or(-1));
+    let (loadbalancer, healthmonitor) = (of(|quota| quota.loadbalancer), of(|quota| quota.healthmonitor));
+    Quota {
+        project_id: Some(project.to_owned()),
+        loadbalancer,
+        load_balancer: loadbalancer,
+        listener: of(|quota| quota.listener),
+        member: of(|quota| quota.member),
+        pool: of(|quota| quota.pool),
+        healthmonitor,
+        health_monitor: healthmonitor,
+        l7policy: of(|quota| quota.l7policy),
+        l7rule: of(|quota| quota.l7rule),
+    }
+}
+
+/// Returns the limits of a project.
+///
+/// # Errors
+/// 403 for another project.
+pub fn show(state: &State, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
+    if !cx.sees(project) {
+        return Err(error::forbidden());
+    }
+    Ok(effective(state, project))
+}
+
+/// Returns the limits of a project that has none of its own.
+///
+/// # Errors
+/// 403 for another project.
+pub fn show_default(state: &State, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
+    if !cx.sees(project) {
+        return Err(error::forbidden());
+    }
+    Ok(filled(&Quota::default(), &Settings::of(state).default_quota, project))
+}
+
+/// Returns the limits of all projects that have their own, as far as the caller may see them.
+pub fn list(state: &State, cx: &Cx) -> Vec<Quota> {
+    let rows = state.octavia.quotas.iter().filter(|row| cx.sees(&row.project));
+    rows.map(|row| effective(state, &row.project)).collect()
+}
+
+/// Changes the limits of a project.
+///
+/// # Errors
+/// 403 unless the caller is an administrator.
+pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
+    if !cx.admin {
+        return Err(error::forbidden());
+    }
+    let mut quota = state.octavia.quotas.get(project).map(|row| row.quota.clone()).unwrap_or_default();
+    let fields: [(&Patch<i64>, &mut Option<i64>); 7] = [
+        (&update.loadbalancer, &mut quota.loadbalancer),
+        (&update.listener, &mut quota.listener),
+        (&update.member, &mut quota.member),
+        (&update.pool, &mut quota.pool),
+        (&update.healthmonitor, &mut quota.healthmonitor),
+        (&update.l7policy, &mut quota.l7policy),
+        (&update.l7rule, &mut quota.l7rule),
+    ];
+    for (patch, field) in fields {
+        patch.apply_opt(field);
+    }
+    state.octavia.quotas.put(QuotaRow { project: project.to_owned(), quota });
+    Ok(effective(state, project))
+}
+
+/// Puts the limits of a project back to the defaults.
+///
+/// # Errors
+/// 403 unless the caller is an administrator.
+pub fn reset(state: &mut State, cx: &Cx, project: &str) -> Result<(), ApiError> {
+    if !cx.admin {
+        return Err(error::forbidden());
+    }
+    state.octavia.quotas.remove(project);
+    Ok(())
+}

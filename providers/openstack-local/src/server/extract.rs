@@ -1,0 +1,91 @@
+//! What handlers take from a request.
+
+use std::{convert::Infallible, fmt, sync::Arc};
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use http::{StatusCode, header, request::Parts};
+use openstack_api::keystone::AUTH_TOKEN;
+use serde::de::DeserializeOwned;
+
+use super::{Cloud, errors::unauthorized};
+use crate::{
+    keystone,
+    state::{ApiError, Cx},
+};
+
+/// Largest body of a request, in bytes.
+const BODY_LIMIT: usize = 4 << 20;
+
+/// The request comes with a good token, scoped to a project or to the whole cloud.
+#[derive(Clone, Debug)]
+pub struct Auth(pub Cx);
+
+impl FromRequestParts<Arc<Cloud>> for Auth {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, cloud: &Arc<Cloud>) -> Result<Self, ApiError> {
+        let caller = caller(parts, cloud)?;
+        if caller.cx.project.is_empty() && !caller.cx.admin {
+            return Err(ApiError::forbidden("", "The token is not scoped to a project."));
+        }
+        Ok(Self(caller.cx))
+    }
+}
+
+/// Looks up who asks, by the token in the header.
+pub(crate) fn caller(parts: &Parts, cloud: &Cloud) -> Result<keystone::Caller, ApiError> {
+    let token = parts.headers.get(AUTH_TOKEN).and_then(|value| value.to_str().ok()).ok_or_else(unauthorized)?;
+    let now = cloud.clock.now();
+    // A token whose making is not on disk yet cannot be known to anybody.
+    cloud.store.peek(|state| keystone::authorize(state, token, now)).ok_or_else(unauthorized)
+}
+
+/// The body of a request, read as JSON.
+#[derive(Clone, Debug)]
+pub struct Input<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        let bytes = axum::body::to_bytes(request.into_body(), BODY_LIMIT).await.map_err(|error| {
+            ApiError::new(StatusCode::BAD_REQUEST, "", format!("The body could not be read: {error}"))
+        })?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request("", format!("The body is not what was expected: {error}")))
+    }
+}
+
+/// Where the client reaches the cloud: scheme and host, such as `http://127.0.0.1:5000`. Addresses in answers begin so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin(Box<str>);
+
+impl Origin {
+    /// Makes one of scheme and host, without a slash at the end.
+    pub fn new(origin: &str) -> Self {
+        Self(origin.trim_end_matches('/').into())
+    }
+
+    /// Reads the request: `Host`, or the address itself.
+    pub(crate) fn of(parts: &Parts) -> Self {
+        let scheme = parts.uri.scheme_str().unwrap_or("http");
+        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str)).unwrap_or("127.0.0.1");
+        Self(format!("{scheme}://{host}").into())
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Origin {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().cloned().unwrap_or_else(|| Self::of(parts)))
+    }
+}

@@ -1,0 +1,210 @@
+//! Trouble on demand.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::state::ApiError;
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum FaultKind {
+    /// Refused with this status, in the service's shape, without being done.
+    Status {
+        /// The status, such as 429.
+        code: u16,
+        /// Seconds for `Retry-After`.
+        #[serde(default)]
+        retry_after: Option<u64>,
+        /// What the answer says.
+        #[serde(default)]
+        message: Option<String>,
+    },
+    /// Done after this many milliseconds.
+    Latency {
+        /// The milliseconds.
+        ms: u64,
+    },
+    /// Done, but the connection ends after this many bytes of the answer's body.
+    Cut {
+        /// The bytes.
+        after: usize,
+    },
+    /// Answered with this instead, without being done, as proxies do.
+    Body {
+        /// The status, such as 200 or 502.
+        code: u16,
+        /// The body, sent as `text/html`.
+        text: String,
+    },
+}
+
+/// What goes wrong, and for which requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Method; any when absent.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// The path begins so, such as `/network/v2.0/ports`.
+    pub path: String,
+    /// Lets this many such requests through first.
+    #[serde(default)]
+    pub skip: u32,
+    /// How many requests it hits; all when absent.
+    #[serde(default)]
+    pub count: Option<u32>,
+    /// What goes wrong.
+    pub kind: FaultKind,
+}
+
+impl Fault {
+    /// Hits every request whose path begins so.
+    pub fn new(path: impl Into<String>, kind: FaultKind) -> Self {
+        Self { method: None, path: path.into(), skip: 0, count: None, kind }
+    }
+
+    /// Hits only this method.
+    #[must_use]
+    pub fn method(mut self, method: impl Into<String>) -> Self {
+        self.method = Some(method.into());
+        self
+    }
+
+    /// Hits this many requests.
+    #[must_use]
+    pub fn times(mut self, count: u32) -> Self {
+        self.count = Some(count);
+        self
+    }
+
+    /// Lets this many requests through first.
+    #[must_use]
+    pub fn after(mut self, skip: u32) -> Self {
+        self.skip = skip;
+        self
+    }
+}
+
+/// Faults to come. The first one that is for a request hits it.
+#[derive(Debug, Default)]
+pub struct Faults(Mutex<Vec<Fault>>);
+
+impl Faults {
+    /// Adds one, after the others.
+    pub fn add(&self, fault: Fault) {
+        self.0.lock().push(fault);
+    }
+
+    /// Takes all away.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// Returns those still to come, with what is left of them.
+    pub fn pending(&self) -> Vec<Fault> {
+        self.0.lock().clone()
+    }
+
+    pub(super) fn take(&self, method: &str, path: &str) -> Option<FaultKind> {
+        let mut faults = self.0.lock();
+        let matches = |fault: &&mut Fault| {
+            fault.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
+                && path.starts_with(&fault.path)
+        };
+        let mut hit = None;
+        for fault in faults.iter_mut().filter(matches) {
+            if fault.skip > 0 {
+                fault.skip -= 1;
+                continue;
+            }
+            if let Some(count) = &mut fault.count {
+                *count = count.saturating_sub(1);
+            }
+            hit = Some(fault.kind.clone());
+            break;
+        }
+        faults.retain(|fault| fault.count != Some(0));
+        hit
+    }
+}
+
+impl FaultKind {
+    /// Refuses with a status.
+    pub fn status(code: u16) -> Self {
+        Self::Status { code, retry_after: None, message: None }
+    }
+
+    /// Returns the answer of a request that is not done at all.
+    pub(super) fn instead(&self) -> Option<Response> {
+        match self {
+            Self::Status { code, retry_after, message } => {
+                let message = message.as_deref().unwrap_or("This fault was asked for.");
+                let mut error = ApiError::new(status(*code), "", message);
+                error.retry_after = retry_after.map(Duration::from_secs);
+                Some(error.into_response())
+            }
+            Self::Body { code, text } => {
+                let html = HeaderValue::from_static("text/html; charset=UTF-8");
+                Some((status(*code), [(header::CONTENT_TYPE, html)], text.clone()).into_response())
+            }
+            Self::Latency { .. } | Self::Cut { .. } => None,
+        }
+    }
+}
+
+fn status(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// Ends a body early, as a connection that breaks does.
+pub(super) fn cut(response: Response, after: usize) -> Response {
+    response.map(|inner| Body::new(Cut { inner, left: after }))
+}
+
+struct Cut {
+    inner: Body,
+    left: usize,
+}
+
+impl http_body::Body for Cut {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.left > 0 {
+            let polled = Pin::new(&mut self.inner).poll_frame(context);
+            let Poll::Ready(frame) = polled else { return Poll::Pending };
+            if let Some(Ok(frame)) = frame
+                && let Ok(mut data) = frame.into_data()
+            {
+                data.truncate(self.left);
+                self.left -= data.len();
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            self.left = 0;
+        }
+        let broken = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "the answer was cut, as asked");
+        Poll::Ready(Some(Err(axum::Error::new(broken))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,161 @@
+//! The transport over sockets.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    Transport, TransportError,
+    tls::{self, TlsError},
+};
+use crate::config::{Cloud, Tls, stamp};
+
+/// How often the files of TLS are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// Longest answer: a thousand servers are a few megabytes.
+const LONGEST_ANSWER: usize = 64 << 20;
+/// Longest time for a connection, of the time of a request.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Why there is no transport.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpsError {
+    /// Authorities or client certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A `--user-agent` that cannot be sent.
+    #[error("--user-agent {0:?} cannot be sent in a header")]
+    Agent(String),
+    /// The HTTP client refuses the settings.
+    #[error("the HTTP client cannot be made")]
+    Client(#[source] reqwest::Error),
+}
+
+/// HTTP and HTTPS over sockets. Proxies are those of the usual variables. Redirections are not followed.
+#[derive(Debug)]
+pub struct Https {
+    tls: Tls,
+    timeout: Duration,
+    agent: String,
+    look: Duration,
+    state: Mutex<State>,
+}
+
+type Stamps = Vec<Option<(SystemTime, u64, PathBuf)>>;
+
+#[derive(Debug)]
+struct State {
+    stamps: Stamps,
+    client: reqwest::Client,
+    looked: Instant,
+}
+
+impl Https {
+    /// Makes a transport. Each of `agents` goes before the program's own name, the last one first.
+    ///
+    /// # Errors
+    /// Files of TLS that cannot be used, or agents that cannot be sent.
+    pub fn new(cloud: &Cloud, agents: &[String]) -> Result<Self, HttpsError> {
+        let own = concat!("ccm-openstack/v", env!("CARGO_PKG_VERSION"));
+        if let Some(bad) = agents.iter().find(|agent| http::HeaderValue::from_str(agent).is_err()) {
+            return Err(HttpsError::Agent(bad.clone()));
+        }
+        let parts: Vec<&str> = agents.iter().rev().map(String::as_str).chain([own]).collect();
+        let (agent, timeout) = (parts.join(" "), cloud.request_timeout);
+        let stamps = stamps(&cloud.tls);
+        let client = client(&cloud.tls, &agent, timeout)?;
+        let state = Mutex::new(State { stamps, client, looked: Instant::now() });
+        Ok(Self { tls: cloud.tls.clone(), timeout, agent, look: LOOK, state })
+    }
+
+    #[cfg(test)]
+    pub(super) fn looking_always(mut self) -> Self {
+        self.look = Duration::ZERO;
+        self
+    }
+
+    /// The client with what the files hold now. Files that cannot be used, half-written perhaps, leave the last one.
+    fn current(&self) -> reqwest::Client {
+        let mut state = self.state.lock();
+        if state.looked.elapsed() >= self.look {
+            state.looked = Instant::now();
+            let now = stamps(&self.tls);
+            if now != state.stamps {
+                state.stamps = now;
+                match client(&self.tls, &self.agent, self.timeout) {
+                    Ok(client) => {
+                        tracing::info!("files of TLS changed: new connections use them");
+                        state.client = client;
+                    }
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(error, "files of TLS changed and cannot be used; what was read last stays");
+                    }
+                }
+            }
+        }
+        state.client.clone()
+    }
+}
+
+fn stamps(tls: &Tls) -> Stamps {
+    tls::files(tls).into_iter().map(stamp).collect()
+}
+
+fn client(tls: &Tls, agent: &str, timeout: Duration) -> Result<reqwest::Client, HttpsError> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls::config(tls)?)
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .timeout(timeout)
+        .connect_timeout(timeout.min(CONNECT))
+        .user_agent(agent)
+        .build()
+        .map_err(HttpsError::Client)
+}
+
+#[async_trait]
+impl Transport for Https {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let origin = origin(request.uri());
+        let lost = |error: reqwest::Error| lost(&origin, self.timeout, error);
+        let request = reqwest::Request::try_from(request).map_err(lost)?;
+        let mut response = self.current().execute(request).await.map_err(lost)?;
+        let mut head = Response::new(());
+        *head.status_mut() = response.status();
+        *head.headers_mut() = response.headers().clone();
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                let message = format!("the answer of {origin} is longer than {} MiB", LONGEST_ANSWER >> 20);
+                return Err(TransportError { message, maybe_sent: true, source: None });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(head.map(|()| body.freeze()))
+    }
+}
+
+/// Scheme, host and port: nothing that is secret.
+fn origin(uri: &http::Uri) -> String {
+    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
+}
+
+fn lost(origin: &str, timeout: Duration, error: reqwest::Error) -> TransportError {
+    let connected = !error.is_connect() && !error.is_builder();
+    let message = match (connected, error.is_timeout()) {
+        (true, true) => format!("{origin} did not answer within {timeout:?}"),
+        (true, false) if error.is_body() || error.is_decode() => format!("the answer of {origin} was cut short"),
+        (true, false) => format!("{origin} broke the connection off"),
+        (false, _) => format!("no connection to {origin}"),
+    };
+    TransportError { message, maybe_sent: connected, source: Some(Box::new(error.without_url())) }
+}

@@ -1,0 +1,160 @@
+//! TLS of the way to the cloud: authorities and client certificates from files that may change.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
+};
+
+use crate::config::{ClientPair, Tls};
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("read {key} {}", path.display())]
+    Read {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file holds something else.
+    #[error("{key} {} {reason}", path.display())]
+    Content {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: Box<str>,
+    },
+    /// The parts do not fit together.
+    #[error("TLS cannot be set up")]
+    Settings(#[from] rustls::Error),
+}
+
+/// Returns the files that count.
+pub(super) fn files(tls: &Tls) -> Vec<&Path> {
+    let pair = tls.client.iter().flat_map(|pair| [&*pair.cert, &*pair.key]);
+    tls.ca_file.as_deref().into_iter().chain(pair).collect()
+}
+
+/// Makes the configuration from what the files hold now. Nothing is installed for the process.
+///
+/// # Errors
+/// A file that cannot be used.
+pub(super) fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = if tls.insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anything(provider)))
+    } else {
+        builder.with_root_certificates(roots(tls.ca_file.as_deref())?)
+    };
+    let mut config = match &tls.client {
+        None => builder.with_no_client_auth(),
+        Some(pair) => {
+            let (chain, key) = client(pair)?;
+            builder.with_client_auth_cert(chain, key)?
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Read { key, path: path.to_owned(), source })
+}
+
+fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let content = |reason: String| TlsError::Content { key, path: path.to_owned(), reason: reason.into() };
+    let pem = read(key, path)?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| content(format!("is not PEM: {error}")))?;
+    if certificates.is_empty() {
+        return Err(content("holds no certificate".to_owned()));
+    }
+    Ok(certificates)
+}
+
+fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let Some(path) = file else {
+        let system = rustls_native_certs::load_native_certs();
+        let (added, _) = roots.add_parsable_certificates(system.certs);
+        if added == 0 {
+            let errors: Vec<String> = system.errors.iter().map(ToString::to_string).collect();
+            tracing::warn!(errors = errors.join("; "), "the system has no authorities, so that no server is trusted");
+        }
+        return Ok(roots);
+    };
+    for (index, certificate) in certificates("ca-file", path)?.into_iter().enumerate() {
+        roots.add(certificate).map_err(|error| TlsError::Content {
+            key: "ca-file",
+            path: path.to_owned(),
+            reason: format!("has a certificate, number {}, that is none: {error}", index + 1).into(),
+        })?;
+    }
+    Ok(roots)
+}
+
+fn client(pair: &ClientPair) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    let chain = certificates("cert-file", &pair.cert)?;
+    let pem = read("key-file", &pair.key)?;
+    // Without the parser's own words: they might repeat a part of the file.
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::Content {
+        key: "key-file",
+        path: pair.key.clone(),
+        reason: "holds no private key in PEM without password".into(),
+    })?;
+    Ok((chain, key))
+}
+
+/// Takes any certificate: `tls-insecure`. That the server has its key is still checked.
+#[derive(Debug)]
+struct Anything(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anything {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,155 @@
+//! Who we are: which of the keys count, and whether they are enough.
+
+use ccm_core::config::keys::Spot;
+use openstack_api::Secret;
+use url::Url;
+
+use super::{
+    Auth, Domain, Identity, Scope, User,
+    check::{Report, text},
+    keys::{Global, Hidden},
+};
+
+const SECTION: &str = "Global";
+
+/// Checks the credentials. `None` only with a mistake.
+pub(super) fn check(raw: &Global, report: &mut Report) -> Option<Auth> {
+    let url = url(raw, report);
+    let (identity, scope) = (identity(raw, report), scope(raw, report));
+    Some(Auth { url: url?, identity: identity?, scope: scope? })
+}
+
+fn url(raw: &Global, report: &mut Report) -> Option<Url> {
+    let Some(written) = text(&raw.auth_url) else {
+        report.refuse(SECTION, &raw.auth_url, "is missing: it must name Keystone");
+        return None;
+    };
+    let url = Url::parse(written).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    // Not with the URL itself, in which a password may stand.
+    let plain = url.filter(|url| url.username().is_empty() && url.password().is_none());
+    if plain.is_none() {
+        report.refuse(SECTION, &raw.auth_url, "is not a URL of the form https://host:port/v3");
+    }
+    plain
+}
+
+fn secret(spot: &Spot<Hidden>) -> Option<Secret> {
+    Some(spot.value.0.clone()).filter(|secret| !secret.is_empty())
+}
+
+/// Whether application credentials count, as any of their keys makes them.
+fn by_credential(raw: &Global) -> bool {
+    let texts = [&raw.credential_id, &raw.credential_name];
+    texts.into_iter().any(|spot| text(spot).is_some()) || secret(&raw.credential_secret).is_some()
+}
+
+fn identity(raw: &Global, report: &mut Report) -> Option<Identity> {
+    let trust = text(&raw.trust_id).is_some();
+    if !trust && by_credential(raw) {
+        return credential(raw, report);
+    }
+    if let (false, Some(token)) = (trust, secret(&raw.token)) {
+        return Some(Identity::Token(token));
+    }
+    if trust && let Some(id) = text(&raw.trustee_id) {
+        let password = secret(&raw.trustee_password).or_else(|| secret(&raw.password));
+        if password.is_none() {
+            report.refuse(SECTION, &raw.trustee_password, "is missing: trustee-id needs a password");
+        }
+        return Some(Identity::Password { user: User::Id(id.into()), password: password? });
+    }
+    let user = user(raw, report);
+    let password = Some(&raw.trustee_password).filter(|_| trust).and_then(secret).or_else(|| secret(&raw.password));
+    if password.is_none() {
+        report.refuse(SECTION, &raw.password, "is missing: there is no password, application credential or token");
+    }
+    Some(Identity::Password { user: user?, password: password? })
+}
+
+fn credential(raw: &Global, report: &mut Report) -> Option<Identity> {
+    let secret = secret(&raw.credential_secret);
+    if secret.is_none() {
+        report.refuse(SECTION, &raw.credential_secret, "is missing: an application credential needs its secret");
+    }
+    if let Some(id) = text(&raw.credential_id) {
+        return Some(Identity::Credential { id: id.into(), secret: secret? });
+    }
+    let Some(name) = text(&raw.credential_name) else {
+        let words = "is missing: an application credential needs its ID, or its name and user";
+        report.refuse(SECTION, &raw.credential_id, words);
+        return None;
+    };
+    let user = user(raw, report);
+    Some(Identity::NamedCredential { name: name.into(), user: user?, secret: secret? })
+}
+
+/// Either by ID or by name in a domain.
+fn user(raw: &Global, report: &mut Report) -> Option<User> {
+    let own = domain(&raw.user_domain_id, &raw.user_domain_name);
+    match (text(&raw.user_id), text(&raw.username)) {
+        (Some(_), Some(_)) => {
+            report.refuse(SECTION, &raw.username, "must not be set together with user-id");
+            None
+        }
+        (None, None) => {
+            report.refuse(SECTION, &raw.username, "is missing: exactly one of username and user-id is needed");
+            None
+        }
+        (Some(_), None) if own.is_some() => {
+            let spot = if text(&raw.user_domain_id).is_some() { &raw.user_domain_id } else { &raw.user_domain_name };
+            report.refuse(SECTION, spot, "must not be set together with user-id, which needs no domain");
+            None
+        }
+        (Some(id), None) => Some(User::Id(id.into())),
+        (None, Some(_)) if text(&raw.user_domain_id).is_some() && text(&raw.user_domain_name).is_some() => {
+            report.refuse(SECTION, &raw.user_domain_name, "must not be set together with user-domain-id");
+            None
+        }
+        (None, Some(name)) => {
+            let Some(domain) = own.or_else(|| general(raw)) else {
+                let words = "needs a domain: user-domain-id, user-domain-name, domain-id or domain-name";
+                report.refuse(SECTION, &raw.username, words);
+                return None;
+            };
+            Some(User::Name { name: name.into(), domain })
+        }
+    }
+}
+
+fn scope(raw: &Global, report: &mut Report) -> Option<Scope> {
+    if let Some(trust) = text(&raw.trust_id) {
+        return Some(Scope::Trust(trust.into()));
+    }
+    if by_credential(raw) {
+        return Some(Scope::Default);
+    }
+    if let Some(id) = text(&raw.tenant_id) {
+        return Some(Scope::Project(id.into()));
+    }
+    if let Some(name) = text(&raw.tenant_name) {
+        let domain = domain(&raw.tenant_domain_id, &raw.tenant_domain_name).or_else(|| general(raw));
+        if domain.is_none() {
+            let words = "needs a domain: tenant-domain-id, tenant-domain-name, domain-id or domain-name";
+            report.refuse(SECTION, &raw.tenant_name, words);
+        }
+        return Some(Scope::ProjectName { name: name.into(), domain: domain? });
+    }
+    match general(raw) {
+        Some(domain) => Some(Scope::Domain(domain)),
+        None if secret(&raw.token).is_some() => {
+            report.refuse(SECTION, &raw.token, "needs a project or a domain: a bare token cannot be renewed");
+            None
+        }
+        None => Some(Scope::Default),
+    }
+}
+
+/// The domain for user and project where they name none.
+fn general(raw: &Global) -> Option<Domain> {
+    domain(&raw.domain_id, &raw.domain_name)
+}
+
+/// By ID where there is one.
+fn domain(id: &Spot<String>, name: &Spot<String>) -> Option<Domain> {
+    text(id).map(|id| Domain::Id(id.into())).or_else(|| text(name).map(|name| Domain::Name(name.into())))
+}

@@ -1,0 +1,45 @@
+//! What can be wrong with a configuration.
+
+use std::path::{Path, PathBuf};
+
+use ccm_core::config::gcfg::Mistake;
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigErrors {
+    /// No file is named.
+    #[error("a cloud config is needed: --cloud-config names none")]
+    NoFile,
+    /// The file cannot be read.
+    #[error("cannot read cloud config {}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Mistakes in the text, in its order, one a line.
+    #[error("{}", lines(file.as_deref(), mistakes))]
+    Invalid {
+        /// The file, if the text is from one.
+        file: Option<PathBuf>,
+        /// At least one.
+        mistakes: Vec<Mistake>,
+    },
+}
+
+impl ConfigErrors {
+    /// Returns the mistakes in the text.
+    pub fn mistakes(&self) -> &[Mistake] {
+        match self {
+            Self::NoFile | Self::Unreadable { .. } => &[],
+            Self::Invalid { mistakes, .. } => mistakes,
+        }
+    }
+}
+
+fn lines(file: Option<&Path>, mistakes: &[Mistake]) -> String {
+    let file = file.map(|file| format!(" {}", file.display())).unwrap_or_default();
+    let lines: Vec<String> = mistakes.iter().map(|mistake| format!("cloud config{file}: {mistake}")).collect();
+    lines.join("\n")
+}
