@@ -31,9 +31,7 @@ pub(super) fn protocols(listener: &ListenerProtocol, pool: &PoolProtocol) -> Res
     if pool_protocols(listener).contains(pool) {
         return Ok(());
     }
-    Err(validation(format_args!(
-        "The pool protocol '{pool}' is invalid while the listener protocol is '{listener}'."
-    )))
+    Err(validation(format_args!("The pool protocol '{pool}' is invalid while the listener protocol is '{listener}'.")))
 }
 
 /// What a listener occupies of its port.
@@ -72,7 +70,9 @@ pub(super) fn listener(listener: &Listener, addresses: &[IpAddr]) -> Result<(), 
     certificates(listener)?;
     allowed_cidrs(listener.allowed_cidrs.as_deref().unwrap_or_default(), addresses)?;
     if listener.hsts_max_age.is_none() && (listener.hsts_include_subdomains || listener.hsts_preload) {
-        return Err(validation("HSTS configuration options hsts_include_subdomains and hsts_preload only make sense if hsts_max_age is set as well."));
+        return Err(validation(
+            "HSTS configuration options hsts_include_subdomains and hsts_preload only make sense if hsts_max_age is set as well.",
+        ));
     }
     if listener.hsts_max_age.is_some() && listener.protocol != ListenerProtocol::TerminatedHttps {
         return Err(validation("The HSTS feature can only be used for TLS-enabled listeners."));
@@ -125,7 +125,8 @@ fn certificates(listener: &Listener) -> Result<(), ApiError> {
         return Err(validation(format_args!("Client authentication setting {mode} {fault}")));
     }
     if listener.client_crl_container_ref.is_some() && authority.is_none() {
-        let fault = "A client authentication CA reference is required to specify a client authentication revocation list.";
+        let fault =
+            "A client authentication CA reference is required to specify a client authentication revocation list.";
         return Err(validation(fault));
     }
     let revoked = &listener.client_crl_container_ref;

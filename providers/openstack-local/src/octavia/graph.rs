@@ -36,10 +36,7 @@ pub(super) fn create(
 }
 
 /// Moves pools out of listeners, and returns the name of each listener's pool.
-fn gather(
-    listeners: &mut [ListenerCreate],
-    pools: &mut Vec<PoolCreate>,
-) -> Result<Vec<Option<String>>, ApiError> {
+fn gather(listeners: &mut [ListenerCreate], pools: &mut Vec<PoolCreate>) -> Result<Vec<Option<String>>, ApiError> {
     let mut names = Vec::new();
     for listener in listeners {
         let Some(pool) = listener.default_pool.take() else {
@@ -60,9 +57,7 @@ fn gather(
         return Err(validation("Pool names must be unique when creating a fully populated loadbalancer."));
     }
     match names.iter().flatten().find(|name| !unique.contains(name.as_str())) {
-        Some(name) => {
-            Err(validation(format_args!("Pool '{name}' was referenced but no full definition was found.")))
-        }
+        Some(name) => Err(validation(format_args!("Pool '{name}' was referenced but no full definition was found."))),
         None => Ok(names),
     }
 }

@@ -252,11 +252,18 @@ fn member_tree(row: &MemberRow) -> MemberStatus {
 
 /// Forgets what the process before this one reported: it says nothing of the sockets of this one.
 pub fn forget_reports(state: &mut State) {
-    let listeners: Vec<String> = state.octavia.listeners.iter().filter(|row| row.open.is_some()).map(|row| row.body.id.clone()).collect();
+    let listeners: Vec<String> =
+        state.octavia.listeners.iter().filter(|row| row.open.is_some()).map(|row| row.body.id.clone()).collect();
     for id in &listeners {
         state.octavia.listeners.update(id, |row| (row.open, row.full) = (None, false));
     }
-    let all: Vec<String> = state.octavia.load_balancers.iter().filter(|row| row.body.provisioning_status == ProvisioningStatus::Active).map(|row| row.body.id.clone()).collect();
+    let all: Vec<String> = state
+        .octavia
+        .load_balancers
+        .iter()
+        .filter(|row| row.body.provisioning_status == ProvisioningStatus::Active)
+        .map(|row| row.body.id.clone())
+        .collect();
     for id in all {
         refresh(state, &id);
     }

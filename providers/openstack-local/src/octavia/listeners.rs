@@ -85,7 +85,11 @@ pub(super) fn insert(
     load_balancer: &str,
     create: ListenerCreate,
 ) -> Result<String, ApiError> {
-    let lb = state.octavia.load_balancers.get(load_balancer).ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
+    let lb = state
+        .octavia
+        .load_balancers
+        .get(load_balancer)
+        .ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
     let body = build(cx, lb, create);
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
     if !lb.body.vip_sg_ids.is_empty() && body.allowed_cidrs.is_some() {

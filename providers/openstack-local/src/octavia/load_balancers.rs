@@ -101,10 +101,9 @@ fn choose_provider(state: &State, create: &LoadBalancerCreate) -> Result<Provide
     let Some(flavor) = &create.flavor_id else { return Provider::find(&settings, create.provider.as_deref()) };
     let of_flavor = catalog::provider_of_flavor(state, flavor)?;
     match &create.provider {
-        Some(provider) if *provider != of_flavor => Err(ApiError::bad_request(
-            "",
-            format!("Flavor '{flavor}' is not compatible with provider '{provider}'"),
-        )),
+        Some(provider) if *provider != of_flavor => {
+            Err(ApiError::bad_request("", format!("Flavor '{flavor}' is not compatible with provider '{provider}'")))
+        }
         _ => Provider::find(&settings, Some(&of_flavor)),
     }
 }
@@ -118,9 +117,29 @@ pub(super) fn unique(tags: Vec<String>) -> Vec<String> {
 /// Returns one with everything below it.
 fn tree(state: &State, id: &str) -> Option<LoadBalancerTree> {
     let LoadBalancer {
-        id, name, description, provisioning_status, operating_status, admin_state_up, project_id, created_at, updated_at,
-        vip_address, vip_port_id, vip_subnet_id, vip_network_id, vip_sg_ids, additional_vips, listeners, pools, provider,
-        flavor_id, vip_qos_policy_id, tags, availability_zone, vip_vnic_type,
+        id,
+        name,
+        description,
+        provisioning_status,
+        operating_status,
+        admin_state_up,
+        project_id,
+        created_at,
+        updated_at,
+        vip_address,
+        vip_port_id,
+        vip_subnet_id,
+        vip_network_id,
+        vip_sg_ids,
+        additional_vips,
+        listeners,
+        pools,
+        provider,
+        flavor_id,
+        vip_qos_policy_id,
+        tags,
+        availability_zone,
+        vip_vnic_type,
     } = state.octavia.load_balancers.get(id)?.body.clone();
     let listeners = listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id)).map(|row| {
         let mut body = row.body.clone();
@@ -129,9 +148,28 @@ fn tree(state: &State, id: &str) -> Option<LoadBalancerTree> {
     });
     let pools: Vec<PoolTree> = pools.iter().filter_map(|one| pools::tree(state, &one.id)).collect();
     Some(LoadBalancerTree {
-        id, name, description, provisioning_status, operating_status, admin_state_up, project_id, created_at, updated_at,
-        vip_address, vip_port_id, vip_subnet_id, vip_network_id, vip_sg_ids, additional_vips,
-        listeners: listeners.collect(), pools, provider, flavor_id, vip_qos_policy_id, tags, availability_zone,
+        id,
+        name,
+        description,
+        provisioning_status,
+        operating_status,
+        admin_state_up,
+        project_id,
+        created_at,
+        updated_at,
+        vip_address,
+        vip_port_id,
+        vip_subnet_id,
+        vip_network_id,
+        vip_sg_ids,
+        additional_vips,
+        listeners: listeners.collect(),
+        pools,
+        provider,
+        flavor_id,
+        vip_qos_policy_id,
+        tags,
+        availability_zone,
         vip_vnic_type,
     })
 }

@@ -147,7 +147,8 @@ fn finish(state: &mut State, now: Timestamp, id: &str) {
         remove_whole(state, now, &row);
         return;
     }
-    let end = if row.outcome == Outcome::LoadBalancerFails { ProvisioningStatus::Error } else { ProvisioningStatus::Active };
+    let end =
+        if row.outcome == Outcome::LoadBalancerFails { ProvisioningStatus::Error } else { ProvisioningStatus::Active };
     state.octavia.load_balancers.update(id, |row| {
         row.body.provisioning_status = end;
         (row.due, row.outcome) = (None, Outcome::Good);
@@ -165,7 +166,9 @@ fn finish(state: &mut State, now: Timestamp, id: &str) {
 fn end_of(status: &ProvisioningStatus, fails: bool) -> Option<ProvisioningStatus> {
     match status {
         ProvisioningStatus::PendingDelete if !fails => None,
-        ProvisioningStatus::PendingCreate | ProvisioningStatus::PendingDelete if fails => Some(ProvisioningStatus::Error),
+        ProvisioningStatus::PendingCreate | ProvisioningStatus::PendingDelete if fails => {
+            Some(ProvisioningStatus::Error)
+        }
         status if status.is_pending() => Some(ProvisioningStatus::Active),
         status => Some(status.clone()),
     }

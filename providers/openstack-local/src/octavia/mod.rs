@@ -28,7 +28,7 @@ pub use routes::routes;
 use crate::state::tables;
 
 pub use self::{
-    catalog::{availability_zones, flavor_profiles, flavors, put_availability_zone, put_flavor, providers, versions},
+    catalog::{availability_zones, flavor_profiles, flavors, providers, put_availability_zone, put_flavor, versions},
     health::{ListenerReport, MemberReport, Report, forget_reports, report},
     lock::{force_error, settle},
 };

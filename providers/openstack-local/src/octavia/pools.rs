@@ -54,9 +54,29 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Pool> {
 /// Returns one with its members and its monitor.
 pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
     let Pool {
-        id, name, description, provisioning_status, operating_status, admin_state_up, protocol, lb_algorithm,
-        session_persistence, project_id, loadbalancers: _, listeners, created_at, updated_at, monitor, members, tags,
-        tls_container_ref, ca_tls_container_ref, crl_container_ref, tls_enabled, tls_ciphers, tls_versions,
+        id,
+        name,
+        description,
+        provisioning_status,
+        operating_status,
+        admin_state_up,
+        protocol,
+        lb_algorithm,
+        session_persistence,
+        project_id,
+        loadbalancers: _,
+        listeners,
+        created_at,
+        updated_at,
+        monitor,
+        members,
+        tags,
+        tls_container_ref,
+        ca_tls_container_ref,
+        crl_container_ref,
+        tls_enabled,
+        tls_ciphers,
+        tls_versions,
         alpn_protocols,
     } = answered(state, state.octavia.pools.get(id)?);
     let members: Vec<Member> =
@@ -67,10 +87,30 @@ pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
         body
     });
     Some(PoolTree {
-        id, name, description, provisioning_status, operating_status, admin_state_up, protocol, lb_algorithm,
-        session_persistence, project_id, loadbalancers: Vec::new(), listeners, created_at, updated_at,
-        monitor: MonitorObject { healthmonitor: monitor }, members, tags, tls_container_ref, ca_tls_container_ref,
-        crl_container_ref, tls_enabled, tls_ciphers, tls_versions, alpn_protocols,
+        id,
+        name,
+        description,
+        provisioning_status,
+        operating_status,
+        admin_state_up,
+        protocol,
+        lb_algorithm,
+        session_persistence,
+        project_id,
+        loadbalancers: Vec::new(),
+        listeners,
+        created_at,
+        updated_at,
+        monitor: MonitorObject { healthmonitor: monitor },
+        members,
+        tags,
+        tls_container_ref,
+        ca_tls_container_ref,
+        crl_container_ref,
+        tls_enabled,
+        tls_ciphers,
+        tls_versions,
+        alpn_protocols,
     })
 }
 
@@ -110,7 +150,11 @@ pub(super) fn insert(
     load_balancer: &str,
     mut create: PoolCreate,
 ) -> Result<String, ApiError> {
-    let lb = state.octavia.load_balancers.get(load_balancer).ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
+    let lb = state
+        .octavia
+        .load_balancers
+        .get(load_balancer)
+        .ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
     let project = lb.body.project_id.clone();
     let (listener, members) = (create.listener_id.take(), std::mem::take(&mut create.members));
     let monitor = create.healthmonitor.take();

@@ -74,14 +74,17 @@ impl Provider {
             return Ok(());
         }
         if member.backup || member.monitor_address.is_some() || member.monitor_port.is_some() {
-            return self.refuse("OVN provider does not support backup members or monitoring another address or port".to_owned());
+            return self.refuse(
+                "OVN provider does not support backup members or monitoring another address or port".to_owned(),
+            );
         }
         let outside = match (member.address.parse::<IpAddr>(), vip) {
             (Ok(address), Some(network)) => !network.contains(&address),
             _ => false,
         };
         if member.subnet_id.is_none() && outside {
-            return self.refuse(format!("Subnet is not specified for member {} outside the VIP subnet", member.address));
+            return self
+                .refuse(format!("Subnet is not specified for member {} outside the VIP subnet", member.address));
         }
         Ok(())
     }
@@ -91,7 +94,9 @@ impl Provider {
         if self.driver == Driver::Amphora || matches!(kind, MonitorType::Tcp | MonitorType::UdpConnect) {
             return Ok(());
         }
-        self.refuse(format!("OVN provider does not support health monitor type {kind}. Supported types: TCP, UDP-CONNECT"))
+        self.refuse(format!(
+            "OVN provider does not support health monitor type {kind}. Supported types: TCP, UDP-CONNECT"
+        ))
     }
 
     pub(super) fn failover(&self) -> Result<(), ApiError> {

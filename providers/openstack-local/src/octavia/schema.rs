@@ -88,9 +88,8 @@ const UUIDS: Kind = Kind::List(&Kind::Uuid);
 const CIDRS: Kind = Kind::List(&Kind::Cidr);
 const ALPN: Kind = Kind::List(&Kind::Word(|| words(&["h2", "http/1.1", "http/1.0"])));
 const AUTHENTICATION: Kind = Kind::Word(|| words(&["NONE", "OPTIONAL", "MANDATORY"]));
-const METHOD: Kind = Kind::Word(|| {
-    words(&["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"])
-});
+const METHOD: Kind =
+    Kind::Word(|| words(&["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"]));
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
@@ -370,7 +369,9 @@ fn checked_value(name: &str, value: Value, kind: Kind, minor: u8) -> Result<Valu
     let refuse = |value: &Value, message: &str| Err(invalid_input(name, shown(value), message));
     match kind {
         Kind::Int(least, most) => integer(name, &value, least, most),
-        Kind::Bool => boolean(&value).map_or_else(|| refuse(&value, "Wrong type. Expected a boolean"), |b| Ok(b.into())),
+        Kind::Bool => {
+            boolean(&value).map_or_else(|| refuse(&value, "Wrong type. Expected a boolean"), |b| Ok(b.into()))
+        }
         Kind::HttpVersion => match number(&value) {
             Some(version) if [1.0, 1.1].contains(&version) => Ok(version.into()),
             _ => refuse(&value, "Value should be one of: 1.0, 1.1"),
@@ -388,7 +389,14 @@ fn checked_value(name: &str, value: Value, kind: Kind, minor: u8) -> Result<Valu
             }
             _ => refuse(&value, "Wrong type. Expected an object of texts"),
         },
-        Kind::Text(_) | Kind::Uuid | Kind::Word(_) | Kind::Ip | Kind::Path | Kind::Codes | Kind::Cookie | Kind::Cidr => {
+        Kind::Text(_)
+        | Kind::Uuid
+        | Kind::Word(_)
+        | Kind::Ip
+        | Kind::Path
+        | Kind::Codes
+        | Kind::Cookie
+        | Kind::Cidr => {
             let Value::String(text) = &value else { return refuse(&value, "Wrong type. Expected a text") };
             match text_fault(text, kind) {
                 Some(fault) => refuse(&value, &fault),

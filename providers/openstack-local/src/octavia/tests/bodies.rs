@@ -36,8 +36,10 @@ fn load_balancers_are_checked() {
     assert_eq!(refusal(read(json!({}))), (400, "Missing argument: \"loadbalancer\"".into()));
     assert_eq!(refusal(read(json!([]))).0, 400);
     assert_eq!(refusal(read(json!({"loadbalancer": {}, "x": 1}))).0, 400);
-    assert_eq!(refusal(cloud.run(|state, cx| load_balancers::create(state, cx, Default::default()))).1,
-        "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id.");
+    assert_eq!(
+        refusal(cloud.run(|state, cx| load_balancers::create(state, cx, Default::default()))).1,
+        "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."
+    );
     cloud.post_lb(json!({"name": null, "admin_state_up": "true", "tags": null})).expect("nulls are nothing");
 }
 
@@ -60,22 +62,47 @@ fn listeners_are_checked() {
         (but(json!({"timeout_member_data": -1})), 400, "greater or equal to 0"),
         (but(json!({"allowed_cidrs": ["10.0.0.0/33"]})), 400, "Value should be IPv4 or IPv6 CIDR format"),
         (but(json!({"allowed_cidrs": ["2001:db8::/32"]})), 400, "IP version incompatible with all VIPs"),
-        (but(json!({"insert_headers": {"X-Forwarded-For": "true"}})), 400, "insert-headers is not a valid option for a TCP"),
-        (but(json!({"protocol": "HTTP", "insert_headers": {"X-Colour": "true"}})), 400, "['X-Colour'] is not a valid option"),
-        (but(json!({"protocol": "HTTP", "insert_headers": {"X-SSL-Client-CN": "true"}})), 400, "option for HTTP protocol"),
-        (but(json!({"protocol": "TERMINATED_HTTPS"})), 400, "container reference must be provided for TERMINATED_HTTPS"),
+        (
+            but(json!({"insert_headers": {"X-Forwarded-For": "true"}})),
+            400,
+            "insert-headers is not a valid option for a TCP",
+        ),
+        (
+            but(json!({"protocol": "HTTP", "insert_headers": {"X-Colour": "true"}})),
+            400,
+            "['X-Colour'] is not a valid option",
+        ),
+        (
+            but(json!({"protocol": "HTTP", "insert_headers": {"X-SSL-Client-CN": "true"}})),
+            400,
+            "option for HTTP protocol",
+        ),
+        (
+            but(json!({"protocol": "TERMINATED_HTTPS"})),
+            400,
+            "container reference must be provided for TERMINATED_HTTPS",
+        ),
         (but(refs), 400, "Could not retrieve certificate: ['http://127.0.0.1/v1/keys/1']"),
         (but(json!({"default_tls_container_ref": cert})), 400, "not allowed on TCP protocol listeners."),
-        (but(json!({"protocol": "UDP", "sni_container_refs": [cert]})), 400, "UDP protocol listener does not support TLS."),
+        (
+            but(json!({"protocol": "UDP", "sni_container_refs": [cert]})),
+            400,
+            "UDP protocol listener does not support TLS.",
+        ),
         (but(json!({"hsts_preload": true})), 400, "hsts_max_age is set as well"),
         (but(json!({"loadbalancer_id": web.pool})), 404, "Load Balancer"),
         (but(json!({"default_pool_id": web.lb})), 404, "Pool"),
-        (but(json!({"protocol": "UDP", "default_pool_id": web.pool})), 400, "The pool protocol 'TCP' is invalid while the listener protocol is 'UDP'."),
+        (
+            but(json!({"protocol": "UDP", "default_pool_id": web.pool})),
+            400,
+            "The pool protocol 'TCP' is invalid while the listener protocol is 'UDP'.",
+        ),
     ];
     refused(&cases, |body| cloud.post_listener(body));
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "refusals leave no lock");
 
-    let made = cloud.post_listener(but(json!({"allowed_cidrs": ["10.1.2.3/8", "10.9.9.9"], "tags": ["a", "a"]}))).unwrap();
+    let made =
+        cloud.post_listener(but(json!({"allowed_cidrs": ["10.1.2.3/8", "10.9.9.9"], "tags": ["a", "a"]}))).unwrap();
     assert_eq!(made["allowed_cidrs"], json!(["10.0.0.0/8", "10.9.9.9/32"]), "networks are normalized");
     assert_eq!(made["tags"], json!(["a"]));
     assert_eq!((&made["timeout_client_data"], &made["connection_limit"]), (&json!(50000), &json!(-1)));
@@ -107,7 +134,9 @@ fn a_port_is_taken_once_per_transport() {
         if fits {
             result.unwrap_or_else(|error| panic!("{first} and {second}: {error}"));
         } else {
-            let text = format!("Another Listener on this Load Balancer is already using protocol {first} and protocol_port 53");
+            let text = format!(
+                "Another Listener on this Load Balancer is already using protocol {first} and protocol_port 53"
+            );
             assert_eq!(refusal(result), (409, text));
         }
     }
@@ -146,10 +175,22 @@ fn pools_are_checked() {
         (but(json!({"lb_algorithm": "RANDOM"})), 400, "Value should be one of: ROUND_ROBIN, LEAST_CONNECTIONS"),
         (but(json!({"session_persistence": {"type": "APP_COOKIE"}})), 400, "\"cookie_name\" must be specified"),
         (but(json!({"session_persistence": {"type": "SOURCE_IP", "cookie_name": "c"}})), 400, "can only be specified"),
-        (but(json!({"session_persistence": {"type": "SOURCE_IP", "persistence_timeout": 5}})), 400, "only for UDP and SCTP"),
-        (but(json!({"protocol": "UDP", "session_persistence": {"type": "HTTP_COOKIE"}})), 400, "not supported for UDP/SCTP"),
+        (
+            but(json!({"session_persistence": {"type": "SOURCE_IP", "persistence_timeout": 5}})),
+            400,
+            "only for UDP and SCTP",
+        ),
+        (
+            but(json!({"protocol": "UDP", "session_persistence": {"type": "HTTP_COOKIE"}})),
+            400,
+            "not supported for UDP/SCTP",
+        ),
         (but(json!({"crl_container_ref": "x"})), 400, "required to specify a revocation list"),
-        (but(json!({"lb_algorithm": "SOURCE_IP_PORT"})), 501, "Provider 'amphora' does not support a requested option: "),
+        (
+            but(json!({"lb_algorithm": "SOURCE_IP_PORT"})),
+            501,
+            "Provider 'amphora' does not support a requested option: ",
+        ),
     ];
     refused(&cases, |body| cloud.post_pool(body));
     let made = cloud.post_pool(but(json!({"session_persistence": {"type": "SOURCE_IP"}}))).unwrap();
@@ -191,13 +232,21 @@ fn monitors_are_checked() {
         (but(json!({"delay": null})), 400, "delay. Value: 'None'. Mandatory field missing."),
         (but(json!({"max_retries": 0})), 400, "greater or equal to 1"),
         (but(json!({"max_retries_down": 11})), 400, "lower or equal to 10"),
-        (but(json!({"type": "UDP-CONNECT"})), 400, "The UDP-CONNECT type is only supported for pools of type UDP/SCTP."),
+        (
+            but(json!({"type": "UDP-CONNECT"})),
+            400,
+            "The UDP-CONNECT type is only supported for pools of type UDP/SCTP.",
+        ),
         (but(json!({"url_path": "/healthz"})), 400, "url_path is not a valid option for health monitors of type TCP"),
         (but(json!({"type": "HTTP", "url_path": "healthz"})), 400, "Value must be a valid URL Path string"),
         (but(json!({"type": "HTTP", "expected_codes": "2xx"})), 400, "expected_codes"),
         (but(json!({"type": "HTTP", "http_method": "BREW"})), 400, "Value should be one of: GET"),
         (but(json!({"type": "HTTP", "domain_name": "a.b"})), 400, "'http_version' must be specified"),
-        (but(json!({"type": "HTTP", "domain_name": "a.b", "http_version": 1.0})), 400, "http_version 1.0 is not a valid option"),
+        (
+            but(json!({"type": "HTTP", "domain_name": "a.b", "http_version": 1.0})),
+            400,
+            "http_version 1.0 is not a valid option",
+        ),
         (but(json!({"pool_id": web.lb})), 404, "Pool"),
     ];
     refused(&cases, |body| cloud.post_monitor(body));

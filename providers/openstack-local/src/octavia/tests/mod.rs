@@ -184,9 +184,15 @@ fn with(mut body: Value, fields: &[(&str, Value)]) -> Value {
 
 /// Sets fields; null takes one away.
 fn set(mut body: Value, fields: Value) -> Value {
-    let (object, Value::Object(fields)) = (body.as_object_mut().expect("an object"), fields) else { panic!("an object") };
+    let (object, Value::Object(fields)) = (body.as_object_mut().expect("an object"), fields) else {
+        panic!("an object")
+    };
     for (name, value) in fields {
-        if value.is_null() { object.remove(&name) } else { object.insert(name, value) };
+        if value.is_null() {
+            object.remove(&name)
+        } else {
+            object.insert(name, value)
+        };
     }
     body
 }
