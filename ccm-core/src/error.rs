@@ -3,7 +3,7 @@
 use std::{error::Error, fmt::Write};
 
 /// Returns an error and its causes in one line, for logs and events.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

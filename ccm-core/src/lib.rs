@@ -13,7 +13,7 @@
 pub mod app;
 pub mod config;
 pub mod controllers;
-mod error;
+pub mod error;
 pub mod k8s;
 pub mod provider;
 pub mod runtime;

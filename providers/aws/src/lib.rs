@@ -8,6 +8,7 @@ extern crate self as ccm_aws;
 
 pub mod api;
 pub mod client;
+mod clock;
 pub mod cluster;
 pub mod config;
 #[cfg(any(test, feature = "fake"))]

@@ -5,6 +5,7 @@ use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 use ccm_core::{
     app::{self, BoxError},
     config::{Config, Product},
+    error::chain,
     provider::CloudProvider,
 };
 
@@ -83,12 +84,6 @@ fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxErro
         (Ok(_), Err(flags)) => Err(flags.into()),
         (Err(file), Err(flags)) => Err(format!("{}\n{flags}", chain(&file)).into()),
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

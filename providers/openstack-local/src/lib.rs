@@ -4,6 +4,7 @@
 
 #![deny(missing_docs)]
 
+pub mod cli;
 pub mod dataplane;
 pub mod keystone;
 pub mod neutron;

@@ -6,5 +6,7 @@ pub mod client;
 pub mod config;
 pub mod instances;
 pub mod lb;
+pub mod manager;
+pub mod provider;
 pub mod provider_id;
 pub mod routes;

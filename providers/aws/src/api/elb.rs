@@ -535,7 +535,10 @@ certificates! {
     RemoveListenerCertificates
 }
 
-/// Asks for tags of load balancers, target groups and listeners, at most 20 ARNs. One that is missing fails all.
+/// Most objects of one request about tags (AWS).
+pub const MOST_TAGGED: usize = 20;
+
+/// Asks for tags of load balancers, target groups and listeners, at most [`MOST_TAGGED`] ARNs. One that is missing fails all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeElbTags {
     /// ARNs.

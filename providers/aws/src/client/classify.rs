@@ -131,15 +131,14 @@ impl Meaning {
 
 impl From<AwsError> for CloudError {
     fn from(error: AwsError) -> Self {
-        let Fault::Answer { code, request_id, .. } = &error.fault else {
-            return match &error.fault {
-                Fault::Refused(refused) => refused.clone(),
-                Fault::Budget(after) => {
-                    let spent = Self::new(ErrorKind::Throttled, error.to_string());
-                    spent.with_retry_after(*after).with_reason(reason::BUDGET)
-                }
-                Fault::Answer { .. } | Fault::Unanswered(_) => with_cause(error),
-            };
+        let (code, request_id) = match &error.fault {
+            Fault::Answer { code, request_id, .. } => (code, request_id),
+            Fault::Refused(refused) => return refused.clone(),
+            Fault::Budget(after) => {
+                let spent = Self::new(ErrorKind::Throttled, error.to_string());
+                return spent.with_retry_after(*after).with_reason(reason::BUDGET);
+            }
+            Fault::Unanswered(cause) => return Self::transient(error.to_string()).with_source(cause.clone()),
         };
         let new = |kind| Self::new(kind, error.to_string());
         let cloud = match Meaning::of(code) {
@@ -176,27 +175,18 @@ fn denied(error: &AwsError) -> String {
     }
 }
 
-/// The message says what was attempted; the cause is printed with the chain.
-fn with_cause(error: AwsError) -> CloudError {
-    let message = error.to_string();
-    match error.fault {
-        Fault::Unanswered(source) => CloudError::transient(message).with_source(Cause(source)),
-        _ => CloudError::transient(message),
+/// The same error in other words.
+pub(crate) fn rephrased(error: &CloudError, text: String) -> CloudError {
+    let mut new = CloudError::new(error.kind(), text);
+    if let Some(after) = error.retry_after() {
+        new = new.with_retry_after(after);
     }
-}
-
-#[derive(Debug)]
-struct Cause(std::sync::Arc<dyn std::error::Error + Send + Sync>);
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+    if let Some(reason) = error.reason() {
+        new = new.with_reason(reason);
     }
-}
-
-impl std::error::Error for Cause {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
+    match error.request_id() {
+        Some(id) => new.with_request_id(id),
+        None => new,
     }
 }
 

@@ -38,11 +38,11 @@ use ccm_core::{
 };
 use parking_lot::Mutex;
 
+use self::topology::Topology;
 pub use self::{
     instance::{Instance, Interface},
     store::{InstanceStore, Known},
 };
-use self::{topology::Topology, zones::ZoneIds};
 use crate::{
     api::{AwsError, InstanceId, ec2::NetworkInterface},
     identity::region_of_zone,
@@ -68,7 +68,6 @@ const MOST_LOGGED: usize = 10_000;
 pub struct Ec2Instances {
     scope: Scope,
     store: Arc<InstanceStore>,
-    zones: ZoneIds,
     topology: Topology,
     logged: Mutex<HashSet<Arc<str>>>,
 }
@@ -90,8 +89,8 @@ enum Machine {
 impl Ec2Instances {
     /// Makes the capability. The store is shared with load balancers and routes.
     pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
-        let (zones, topology, logged) = (ZoneIds::default(), Topology::default(), Mutex::default());
-        Self { scope, store, zones, topology, logged }
+        let (topology, logged) = (Topology::default(), Mutex::default());
+        Self { scope, store, topology, logged }
     }
 
     /// Finds the machines of Nodes: one answer per query.
@@ -162,7 +161,7 @@ impl Ec2Instances {
         }
         let client = &self.scope.client;
         let (zones, layers) = tokio::join!(
-            self.zones.of(op, client, &zones),
+            self.store.zones().ids(op, client, &zones),
             self.topology.of(op, client, &self.scope.settings.topology_types, &instances)
         );
         Labels { zones: zones.map_err(CloudError::from), layers }

@@ -14,6 +14,7 @@ use super::{
     fetch::{Fetch, MALFORMED},
     instance::Instance,
     plan,
+    zones::Zones,
 };
 use crate::{
     api::{Action, AwsError, Fault, Filter, InstanceId},
@@ -43,6 +44,7 @@ pub type Known = Result<Option<Arc<Instance>>, AwsError>;
 pub struct InstanceStore {
     scope: Scope,
     strings: Interner,
+    zones: Arc<Zones>,
     state: Mutex<State>,
     /// Held while AWS is asked. Whoever holds it asks for all who wait; when it is dropped half-way the next one asks.
     turn: tokio::sync::Mutex<()>,
@@ -104,9 +106,15 @@ impl InstanceStore {
         Arc::new(Self {
             scope,
             strings: Interner::default(),
+            zones: Arc::default(),
             state: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// Returns the zones of the region, which all who ask about instances share.
+    pub fn zones(&self) -> &Arc<Zones> {
+        &self.zones
     }
 
     /// Returns instances by ID, none of them older than `max_age`; zero asks AWS. `None` is proof that there is none. An ID

@@ -1,4 +1,4 @@
-//! IDs of zones, for the label `topology.k8s.aws/zone-id`.
+//! Zones of the region: their IDs, for the label `topology.k8s.aws/zone-id`, and what kind they are, for load balancers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,7 +10,10 @@ use ccm_core::provider::Op;
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
-    api::{AwsError, ec2::DescribeAvailabilityZones},
+    api::{
+        AwsError,
+        ec2::{AvailabilityZone, DescribeAvailabilityZones},
+    },
     client::Client,
 };
 
@@ -22,22 +25,25 @@ const UNKNOWN: Duration = Duration::from_secs(300);
 
 /// The zones of the region: all of them in one call a day, and one more for a zone that is not among them.
 #[derive(Default)]
-pub struct ZoneIds(Mutex<Zones>);
+pub struct Zones(Mutex<Known>);
+
+/// Zones by name.
+pub type ByName = Arc<BTreeMap<Box<str>, AvailabilityZone>>;
 
 #[derive(Default)]
-struct Zones {
-    ids: HashMap<Box<str>, Arc<str>>,
+struct Known {
+    zones: ByName,
     read: Option<Instant>,
     /// Zones that were not listed, and when.
     unknown: HashMap<Arc<str>, Instant>,
 }
 
-impl ZoneIds {
+impl Zones {
     /// Returns the IDs of zones; one that AWS does not list is missing.
     ///
     /// # Errors
-    /// AWS' answer, if it had to be asked.
-    pub async fn of(
+    /// As [`with`](Self::with).
+    pub async fn ids(
         &self,
         op: &Op,
         client: &Client,
@@ -46,36 +52,41 @@ impl ZoneIds {
         if zones.is_empty() {
             return Ok(BTreeMap::new());
         }
+        let known = self.with(op, client, zones).await?;
+        let id = |zone: &Arc<str>| Some((zone.clone(), Arc::<str>::from(&*known.get(&**zone)?.id)));
+        Ok(zones.iter().filter_map(id).filter(|(_, id)| !id.is_empty()).collect())
+    }
+
+    /// Returns all zones, read so that these are among them if AWS lists them.
+    ///
+    /// # Errors
+    /// AWS' answer, if it had to be asked.
+    pub async fn with(&self, op: &Op, client: &Client, zones: &BTreeSet<Arc<str>>) -> Result<ByName, AwsError> {
         // Held over the call, so that many who miss a zone cost one.
         let mut known = op.queue(self.0.lock()).await;
-        if !known.answers(zones) {
+        if !zones.is_empty() && !known.answers(zones) {
             let read = Instant::now();
             match client.read(op, DescribeAvailabilityZones).await {
                 Ok(rows) => {
-                    let rows = rows.into_iter().filter(|zone| !zone.id.is_empty());
-                    known.ids = rows.map(|zone| (zone.name, zone.id.into())).collect();
+                    known.zones = Arc::new(rows.into_iter().map(|zone| (zone.name.clone(), zone)).collect());
                     known.read = Some(read);
-                    let unknown: HashMap<_, _> = zones
-                        .iter()
-                        .filter(|zone| !known.ids.contains_key(&***zone))
-                        .map(|z| (z.clone(), read))
-                        .collect();
-                    known.unknown = unknown;
+                    let unknown = zones.iter().filter(|zone| !known.zones.contains_key(&***zone));
+                    known.unknown = unknown.map(|zone| (zone.clone(), read)).collect();
                 }
-                // A zone keeps its ID.
-                Err(error) if !zones.iter().all(|zone| known.ids.contains_key(&**zone)) => return Err(error),
+                // A zone stays what it is.
+                Err(error) if !zones.iter().all(|zone| known.zones.contains_key(&**zone)) => return Err(error),
                 Err(error) => tracing::debug!(error = %error, "zones not read again"),
             }
         }
-        Ok(zones.iter().filter_map(|zone| Some((zone.clone(), known.ids.get(&**zone)?.clone()))).collect())
+        Ok(known.zones.clone())
     }
 }
 
-impl Zones {
+impl Known {
     /// Tells whether nothing has to be asked.
     fn answers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
         let known = |zone: &Arc<str>| {
-            self.ids.contains_key(&**zone) || self.unknown.get(zone).is_some_and(|at| at.elapsed() < UNKNOWN)
+            self.zones.contains_key(&**zone) || self.unknown.get(zone).is_some_and(|at| at.elapsed() < UNKNOWN)
         };
         self.read.is_some_and(|read| read.elapsed() < KEEP) && zones.iter().all(known)
     }

@@ -52,7 +52,7 @@ impl From<CloudError> for Halt {
         }
         // AWS does not know what was there a moment ago. It is not known what there is; the next look tells.
         match error.kind() {
-            ErrorKind::NotFound => Self::Failed(error.into_transient()),
+            ErrorKind::NotFound => Self::Failed(transient(error)),
             _ => Self::Failed(error),
         }
     }
@@ -64,14 +64,8 @@ impl From<AwsError> for Halt {
     }
 }
 
-trait IntoTransient {
-    fn into_transient(self) -> CloudError;
-}
-
-impl IntoTransient for CloudError {
-    fn into_transient(self) -> CloudError {
-        Self::transient(self.to_string()).with_retry_after(SETTLES).with_source(self)
-    }
+fn transient(error: CloudError) -> CloudError {
+    CloudError::transient(error.to_string()).with_retry_after(SETTLES).with_source(error)
 }
 
 /// Carries out a plan for one Service.

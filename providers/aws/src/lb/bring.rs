@@ -14,7 +14,7 @@ use super::{
     memory::{Known, Memory},
     model::{SubnetChoice, Targets, Wanted, WantedListener},
     names,
-    observe::{Observer, Question, ago, names_of},
+    observe::{Observer, Question, names_of},
     plan::{self, Action, Resolved, Step},
     security::Exposure,
     seen::Observed,
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
+    clock::ago,
     cluster::SERVICE_TAG,
     instances::InstanceStore,
     provider_id,
@@ -566,8 +567,8 @@ fn pending(left: Vec<(Duration, Box<str>)>) -> Progress {
     }
 }
 
-/// An answer that something is not there says nothing about the balancer as a whole.
-fn unsettled(error: CloudError) -> CloudError {
+/// An answer that something is not there says nothing about the balancer as a whole, and is not the end of everything.
+pub(super) fn unsettled(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
         _ => error,

@@ -6,15 +6,16 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op, Progress};
+use ccm_core::provider::{CloudError, EventKind, Op, Progress};
 use tokio::time::Instant;
 
 use super::{
-    bring::Core,
+    bring::{Core, unsettled},
     memory::Known,
     model::OwnerName,
-    observe::ago,
-    ownership::{self, belongs, group_prefix},
+    names,
+    observe::RECENT,
+    ownership::{self, belongs},
     sweep,
 };
 use crate::{
@@ -23,15 +24,14 @@ use crate::{
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
     },
     client::Meaning,
+    clock::ago,
     cluster::Cluster,
 };
 
 /// First and longest wait for something that is still in use.
 const WAITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// After this time somebody should look.
-const TOO_LONG: Duration = Duration::from_secs(1800);
-/// How old a shared look may be that tells of balancers under unexpected names.
-const RECENT: Duration = Duration::from_secs(30);
+pub(super) const TOO_LONG: Duration = Duration::from_secs(1800);
 
 /// What is to be deleted.
 pub(super) struct Doomed<'a> {
@@ -59,7 +59,7 @@ impl Core {
         if let Ok(Progress::Pending { after, why }) = &result {
             tell_if_long(op, *after, why);
         }
-        result.map_err(doubtful)
+        result.map_err(unsettled)
     }
 
     async fn take_down(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known) -> Result<Progress, CloudError> {
@@ -214,7 +214,7 @@ fn groups_of(
     balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
     there: Option<&BTreeSet<LoadBalancerArn>>,
 ) -> BTreeSet<TargetGroupArn> {
-    let prefix = group_prefix(owner);
+    let prefix = names::prefix(owner);
     // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
     let gone = |arn: &LoadBalancerArn| there.is_some_and(|there| !there.contains(arn));
     let may_be = |group: &&TargetGroup| {
@@ -244,18 +244,15 @@ fn soonest(waits: Vec<Progress>) -> Progress {
     })
 }
 
-/// Tells once that a wait has become long.
-fn tell_if_long(op: &Op, next: Duration, what: &str) {
-    if op.pending_for() >= TOO_LONG && op.pending_for() < TOO_LONG + next {
-        let note = format!("deletion is not finished after {} minutes: {what}", TOO_LONG.as_secs() / 60);
-        op.event(EventKind::Warning, "LoadBalancerDeletionSlow", &note);
-    }
+/// Tells whether a wait has become too long: once, since the next try comes after `next`.
+pub(super) fn became_long(op: &Op, next: Duration) -> bool {
+    (TOO_LONG..TOO_LONG + next).contains(&op.pending_for())
 }
 
-/// An answer that something is not there ends nothing: the framework would take it for the end of everything.
-fn doubtful(error: CloudError) -> CloudError {
-    match error.kind() {
-        ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
-        _ => error,
+/// Tells once that a wait has become long.
+fn tell_if_long(op: &Op, next: Duration, what: &str) {
+    if became_long(op, next) {
+        let note = format!("deletion is not finished after {} minutes: {what}", TOO_LONG.as_secs() / 60);
+        op.event(EventKind::Warning, "LoadBalancerDeletionSlow", &note);
     }
 }

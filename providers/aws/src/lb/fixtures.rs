@@ -1,6 +1,6 @@
 //! Builders for tests: one line per object.
 
-use std::{collections::BTreeMap, num::NonZeroU16};
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use ccm_core::k8s::{IpFamily, Protocol};
 
@@ -126,5 +126,5 @@ pub(crate) fn vpc(subnets: Vec<Subnet>, tables: Vec<RouteTable>) -> VpcView {
         let (name, zone_type) = (subnet.zone.clone(), kind(&subnet.zone).into());
         (name.clone(), AvailabilityZone { id: format!("id-{name}").into(), name, zone_type })
     };
-    VpcView { zones: subnets.iter().map(zone).collect(), subnets, tables }
+    VpcView { zones: Arc::new(subnets.iter().map(zone).collect()), subnets, tables }
 }

@@ -88,10 +88,14 @@ pub fn shared_security_group(cluster_name: &str) -> Box<str> {
     format!("k8s-traffic-{sanitized}-{}", &sha256(&[cluster_name])[..10]).into()
 }
 
-/// Returns `k8s-<namespace>-<name>-<hash>`, each part cut.
-fn readable(owner: &OwnerName, hash: &str) -> Box<str> {
+/// Returns how names of a Service's target groups begin: `k8s-<namespace>-<name>-`, each part cut.
+pub fn prefix(owner: &OwnerName) -> String {
     let part = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
-    format!("k8s-{}-{}-{}", part(&owner.namespace), part(&owner.name), &hash[..10]).into()
+    format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))
+}
+
+fn readable(owner: &OwnerName, hash: &str) -> Box<str> {
+    format!("{}{}", prefix(owner), &hash[..10]).into()
 }
 
 fn sha256(parts: &[&str]) -> String {

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::{
     denials::Denials,
     model::{OwnerName, Wanted},
-    ownership::{Found, belongs, group_prefix},
+    names,
+    ownership::{Found, belongs},
     seen::{Members, Observed, SeenBalancer, SeenGroup, SeenListener},
     sweep::{self, Sweeps, is_absent},
 };
@@ -26,6 +27,7 @@ use crate::{
         },
     },
     client::Answers,
+    clock::ago,
     scope::Scope,
 };
 
@@ -34,7 +36,7 @@ use crate::{
 const SWEEP_AGE: Duration = Duration::from_secs(300);
 
 /// How old a sweep may be that tells whether a balancer is there under another name.
-const RECENT: Duration = Duration::from_secs(30);
+pub(super) const RECENT: Duration = Duration::from_secs(30);
 
 /// Reads what there is. Cheap to clone; all clones share sweeps and what is denied.
 #[derive(Clone)]
@@ -105,7 +107,7 @@ impl Observer {
         // What nobody ever touched has no groups.
         let listed =
             if found.is_some() || question.may_exist { sweep::groups(&self.scope, op).await? } else { Vec::new() };
-        let prefix = group_prefix(question.owner);
+        let prefix = names::prefix(question.owner);
         let attached = |group: &TargetGroup| arn.as_ref().is_some_and(|arn| group.load_balancers.contains(arn));
         let listed: Vec<_> =
             listed.into_iter().filter(|group| attached(group) || group.name.starts_with(&prefix)).collect();
@@ -321,12 +323,6 @@ impl Observer {
         let found = Found::by_name(&self.scope.cluster, owner, name);
         belongs(&self.scope.cluster, owner, tags, found).map_err(|why| foreign("load balancer", name, &why))
     }
-}
-
-/// Returns the moment so long ago; now, if the clock does not reach that far back.
-pub(super) fn ago(age: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_sub(age).unwrap_or(now)
 }
 
 /// Returns the names under which a Service's balancer may be found.

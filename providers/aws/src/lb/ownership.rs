@@ -49,12 +49,6 @@ pub(super) fn belongs(cluster: &Cluster, owner: &OwnerName, tags: &Tags, found: 
     }
 }
 
-/// Returns how names of a Service's target groups begin.
-pub(super) fn group_prefix(owner: &OwnerName) -> String {
-    let part = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
-    format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,13 +57,12 @@ pub fn choose(
     mappings(&subnets, wanted).map_err(|mistakes| CloudError::invalid_input(joined(&mistakes)))
 }
 
-/// Maps subnets to the addresses wanted in each.
+/// Maps subnets to the addresses wanted in each. That these fit the kind of load balancer is checked where they are read.
 ///
 /// # Errors
 /// Every mistake.
 pub fn mappings(subnets: &[&Subnet], wanted: &Wanted) -> Result<Vec<SubnetMapping>, Vec<InvalidInput>> {
     let mut mistakes = families(subnets, wanted);
-    mistakes.extend(misplaced(wanted));
     let (eips, count) = (wanted.allocations.len(), subnets.len());
     if eips > 0 && eips != count {
         // Upstream's words, as for private addresses.
@@ -98,37 +97,6 @@ pub fn mappings(subnets: &[&Subnet], wanted: &Wanted) -> Result<Vec<SubnetMappin
         ipv6: ipv6.get(index).copied(),
     };
     Ok(subnets.iter().enumerate().map(mapping).collect())
-}
-
-/// Addresses that the kind of load balancer cannot have.
-fn misplaced(wanted: &Wanted) -> Vec<InvalidInput> {
-    let dual = wanted.ip_address_type == IpAddressType::Dualstack;
-    let internal = wanted.scheme == Scheme::Internal;
-    let cases = [
-        (
-            !wanted.allocations.is_empty() && internal,
-            ANNOTATION_EIP,
-            "EIP allocations can only be set for internet facing load balancers",
-        ),
-        (
-            !wanted.private_ipv4.is_empty() && !internal,
-            ANNOTATION_IPV4,
-            "private IPv4 addresses can only be set for internal load balancers",
-        ),
-        (
-            !wanted.ipv6.is_empty() && !dual,
-            ANNOTATION_IPV6,
-            "IPv6 addresses can only be set for dualstack load balancers",
-        ),
-        (
-            wanted.ipv6_source_nat == Some(true) && !dual,
-            ANNOTATION_NAT,
-            "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using Dualstack \
-             IP address type.",
-        ),
-    ];
-    let wrong = cases.into_iter().filter(|(wrong, ..)| *wrong);
-    wrong.map(|(_, annotation, message)| InvalidInput::new(annotation, message)).collect()
 }
 
 /// Subnets that lack the IPv6 network which the load balancer needs in each.

@@ -163,7 +163,7 @@ fn discovery_passes_over_what_has_no_room() {
 
 #[test]
 fn a_zone_that_nobody_knows_is_an_error_and_no_exclusion() {
-    let view = VpcView { zones: BTreeMap::new(), ..public(vec![subnet("a1", "a", &[OWN])]) };
+    let view = VpcView { zones: BTreeMap::new().into(), ..public(vec![subnet("a1", "a", &[OWN])]) };
     let error = choose(&view, &Cluster::new("test", false), &Settings::default(), &wanted()).unwrap_err();
     assert_eq!((error.kind(), error.to_string()), (ErrorKind::Transient, "zone a of subnet a1 is unknown".to_owned()));
 }
@@ -221,17 +221,10 @@ fn addresses_go_to_their_subnets() {
 // LB5
 #[test]
 fn addresses_that_cannot_be_had_are_all_named() {
-    let cases: [(Wanted, &[(&str, &str)]); 9] = [
+    let cases: [(Wanted, &[(&str, &str)]); 6] = [
         (
-            with_eips(internal(), &["eipalloc-1"]),
-            &[
-                (ANNOTATION_EIP, "EIP allocations can only be set for internet facing load balancers"),
-                (ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (1) and SubnetIDs (2)"),
-            ],
-        ),
-        (
-            with_ipv4(wanted(), &["10.0.0.8", "10.0.1.8"]),
-            &[(ANNOTATION_IPV4, "private IPv4 addresses can only be set for internal load balancers")],
+            with_eips(wanted(), &["eipalloc-1"]),
+            &[(ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (1) and SubnetIDs (2)")],
         ),
         (
             with_ipv4(internal(), &["10.0.0.8"]),
@@ -245,10 +238,6 @@ fn addresses_that_cannot_be_had_are_all_named() {
             ],
         ),
         (
-            with_ipv6(wanted(), &["2001:db8:0:a::1", "2001:db8:0:b::1"]),
-            &[(ANNOTATION_IPV6, "IPv6 addresses can only be set for dualstack load balancers")],
-        ),
-        (
             with_ipv6(dual(), &["2001:db8:0:a::1"]),
             &[(ANNOTATION_IPV6, "count of IPv6 addresses (1) and subnets (2) must match")],
         ),
@@ -257,17 +246,8 @@ fn addresses_that_cannot_be_had_are_all_named() {
             &[(ANNOTATION_IPV6, "expect one IPv6 address configured for subnet: subnet-b")],
         ),
         (
-            Wanted { ipv6_source_nat: Some(true), ..wanted() },
-            &[(
-                ANNOTATION_NAT,
-                "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using \
-                 Dualstack IP address type.",
-            )],
-        ),
-        (
-            with_eips(with_ipv6(wanted(), &["2001:db8:0:a::1"]), &["eipalloc-1"]),
+            with_eips(with_ipv6(dual(), &["2001:db8:0:a::1"]), &["eipalloc-1"]),
             &[
-                (ANNOTATION_IPV6, "IPv6 addresses can only be set for dualstack load balancers"),
                 (ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (1) and SubnetIDs (2)"),
                 (ANNOTATION_IPV6, "count of IPv6 addresses (1) and subnets (2) must match"),
             ],

@@ -54,7 +54,8 @@ impl Facts {
 
 impl Surroundings {
     pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>) -> Self {
-        Self { vpc: VpcCache::new(scope.clone()), security: SecurityGroups::new(scope.clone(), store.clone()), store }
+        let vpc = VpcCache::new(scope.clone(), store.zones().clone());
+        Self { vpc, security: SecurityGroups::new(scope.clone(), store.clone()), store }
     }
 
     /// Returns what is known of subnets; one that is not known of a moment ago is asked for.

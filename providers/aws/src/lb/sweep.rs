@@ -5,18 +5,15 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use ccm_core::provider::{CloudError, ErrorKind, Op};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::observe::ago;
 use crate::{
     api::{
         AwsError, Tags,
-        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, TargetGroup},
+        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MOST_TAGGED, TargetGroup},
     },
     client::Answers,
+    clock::ago,
     scope::Scope,
 };
-
-/// Most objects of one request for tags.
-const MOST_TAGGED: usize = 20;
 
 /// All network load balancers and target groups of the VPC, with their tags.
 #[derive(Debug)]

@@ -1,21 +1,18 @@
 //! The VPC as load balancers see it: subnets, route tables and zones, shared by all Services.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, Op};
 use ipnet::IpNet;
-use parking_lot::Mutex;
 
 use super::{cached::Cached, model::Wanted, subnets};
 use crate::{
     api::{
         AwsError, Filter, SubnetId,
-        ec2::{
-            AvailabilityZone, DescribeAvailabilityZones, DescribeRouteTables, DescribeSubnets, DescribeVpcs,
-            RouteTable, Subnet,
-        },
+        ec2::{DescribeRouteTables, DescribeSubnets, DescribeVpcs, RouteTable, Subnet},
         elb::SubnetMapping,
     },
+    instances::zones::{self, Zones},
     scope::Scope,
 };
 
@@ -30,7 +27,7 @@ pub struct VpcView {
     /// Route tables of the VPC.
     pub tables: Vec<RouteTable>,
     /// Zones of the region, by name.
-    pub zones: BTreeMap<Box<str>, AvailabilityZone>,
+    pub zones: zones::ByName,
 }
 
 impl VpcView {
@@ -45,15 +42,14 @@ pub struct VpcCache {
     scope: Scope,
     view: Cached<VpcView>,
     networks: Cached<Vec<IpNet>>,
-    /// Zones do not change; only a new name has them read again.
-    zones: Mutex<BTreeMap<Box<str>, AvailabilityZone>>,
+    zones: Arc<Zones>,
 }
 
 impl VpcCache {
     /// Makes an empty cache.
-    pub fn new(scope: Scope) -> Self {
+    pub fn new(scope: Scope, zones: Arc<Zones>) -> Self {
         let (view, networks) = (Cached::new(MAX_AGE), Cached::new(MAX_AGE));
-        Self { scope, view, networks, zones: Mutex::default() }
+        Self { scope, view, networks, zones }
     }
 
     /// Returns the VPC; with `fresh` as it is now.
@@ -101,19 +97,9 @@ impl VpcCache {
             client.read_all(op, subnets, |r, token| r.token = Some(token)),
             client.read_all(op, tables, |r, token| r.token = Some(token)),
         )?;
-        let zones = self.zones(op, &subnets).await?;
+        let named = subnets.iter().map(|subnet| Arc::from(&*subnet.zone)).collect();
+        let zones = self.zones.with(op, client, &named).await?;
         Ok(VpcView { subnets, tables, zones })
-    }
-
-    async fn zones(&self, op: &Op, of: &[Subnet]) -> Result<BTreeMap<Box<str>, AvailabilityZone>, AwsError> {
-        let known = self.zones.lock().clone();
-        if of.iter().all(|subnet| known.contains_key(&subnet.zone)) {
-            return Ok(known);
-        }
-        let zones = self.scope.client.read(op, DescribeAvailabilityZones).await?;
-        let zones: BTreeMap<_, _> = zones.into_iter().map(|zone| (zone.name.clone(), zone)).collect();
-        self.zones.lock().clone_from(&zones);
-        Ok(zones)
     }
 }
 

@@ -20,13 +20,14 @@ fn op() -> Op {
 }
 
 fn cache(world: &World) -> VpcCache {
-    VpcCache::new(Scope {
+    let scope = Scope {
         client: world.aws.client(),
         cluster: Cluster::new("test", false),
         region: "us-west-2".into(),
         vpc: world.vpc.clone(),
         settings: Arc::new(Settings::default()),
-    })
+    };
+    VpcCache::new(scope, Arc::default())
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use crate::{
         InstanceId, RouteTableId,
         ec2::{CreateRoute, DeleteRoute, ModifyInstanceAttribute, ModifyNetworkInterfaceAttribute, ReplaceRoute},
     },
+    clock::ago,
     provider_id::ProviderId,
 };
 
@@ -229,10 +230,4 @@ fn target(node: &NodeView, id: &InstanceId, known: &Known) -> Result<Target, Rou
         node: name(),
         why: format!("instance {id} has several network interfaces and none with device index 0").into(),
     })
-}
-
-/// Returns the moment that was this long ago, or the earliest there is.
-fn ago(age: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_sub(age).unwrap_or(now)
 }

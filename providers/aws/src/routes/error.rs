@@ -1,7 +1,10 @@
 use ccm_core::provider::{CloudError, ErrorKind};
 use ipnet::IpNet;
 
-use crate::api::{AwsError, RouteTableId};
+use crate::{
+    api::{AwsError, RouteTableId},
+    client::rephrased,
+};
 
 /// Why routes could not be listed or changed. The wording is upstream's where it has one.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -99,16 +102,6 @@ impl From<RouteError> for CloudError {
         let Some(answer) = error.answer() else { return Self::new(error.kind(), error.to_string()) };
         // Kind, pause, reason and request ID are those of AWS' answer; the text says what was attempted.
         let cause = Self::from(answer.clone());
-        let mut wrapped = Self::new(cause.kind(), error.to_string());
-        if let Some(after) = cause.retry_after() {
-            wrapped = wrapped.with_retry_after(after);
-        }
-        if let Some(reason) = cause.reason() {
-            wrapped = wrapped.with_reason(reason);
-        }
-        if let Some(id) = cause.request_id() {
-            wrapped = wrapped.with_request_id(id);
-        }
-        wrapped.with_source(cause)
+        rephrased(&cause, error.to_string()).with_source(cause)
     }
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
+    error::chain,
     k8s::NodeView,
     provider::{CloudError, ErrorKind},
     runtime::queue::Backoff,
@@ -185,14 +186,4 @@ impl Lane {
 
 fn age(node: &NodeView) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(node.created)).unwrap_or_default()
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

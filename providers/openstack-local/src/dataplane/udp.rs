@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use socket2::SockRef;
 use tokio::{
     net::UdpSocket,
     task::yield_now,
@@ -134,8 +135,9 @@ impl Listener {
         };
         self.front.received(datagram.len() as u64);
         flow.shared.touch(self.begin);
-        // A full buffer loses the datagram, as any router on the way may; a member that is not there is noted.
-        if let Err(error) = flow.socket.try_send(datagram)
+        // A full buffer loses the datagram, as any router on the way may; a member that is not there is noted. Not the
+        // runtime's `try_send`: that refuses until the runtime has heard that a new socket is writable.
+        if let Err(error) = SockRef::from(&*flow.socket).send(datagram)
             && error.kind() != io::ErrorKind::WouldBlock
         {
             flow.shared.failed.store(true, Relaxed);

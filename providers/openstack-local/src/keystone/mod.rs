@@ -2,12 +2,18 @@
 
 mod auth;
 mod catalog;
+mod delegation;
 pub mod key_manager;
+mod policy;
+mod projects;
 mod routes;
 mod rows;
 mod secret;
 pub(crate) mod seed;
+#[cfg(test)]
+mod tests;
 mod token;
+mod users;
 
 pub(crate) use self::secret::random_secret;
 pub use self::{

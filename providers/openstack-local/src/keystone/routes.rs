@@ -13,7 +13,7 @@ use openstack_api::{
     version::{Link, MediaType, Version, VersionDocument},
 };
 
-use super::{Caller, auth, token};
+use super::{Caller, auth, catalog, delegation, projects, token, users};
 use crate::{
     server::{Cloud, Input, Origin, caller, list::Query, unauthorized},
     state::{ApiError, State},
@@ -25,6 +25,10 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .route("/", routing::get(versions))
         .route("/v3", routing::get(version))
         .route("/v3/auth/tokens", routing::post(authenticate).get(validate).delete(revoke))
+        .merge(catalog::routes())
+        .merge(delegation::routes())
+        .merge(projects::routes())
+        .merge(users::routes())
 }
 
 impl FromRequestParts<Arc<Cloud>> for Caller {
@@ -97,7 +101,8 @@ async fn authenticate(
 fn answer(status: StatusCode, text: &str, token: openstack_api::keystone::Token) -> Result<Response, ApiError> {
     let mut header = HeaderValue::try_from(text).map_err(|_| unauthorized())?;
     header.set_sensitive(true);
-    Ok((status, [(SUBJECT_TOKEN, header)], Json(TokenAnswer { token })).into_response())
+    let vary = ("vary", HeaderValue::from_static("X-Auth-Token"));
+    Ok((status, [(SUBJECT_TOKEN, header), vary], Json(TokenAnswer { token })).into_response())
 }
 
 async fn validate(

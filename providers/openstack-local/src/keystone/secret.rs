@@ -8,7 +8,7 @@ use ring::pbkdf2;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Rounds of hashing: a few milliseconds. The cloud is a local one, and its users wait for each token.
+/// Rounds of hashing what somebody chose: a few milliseconds. The cloud is a local one, and its users wait for each token.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(10_000).expect("ten thousand is not zero");
 
 /// A secret as it is kept.
@@ -20,11 +20,22 @@ pub struct Hashed {
 }
 
 impl Hashed {
-    /// Hashes a secret with a salt of its own.
+    /// Hashes a secret that somebody chose, with a salt of its own.
     pub fn new(secret: &Secret) -> Self {
+        Self::with(ROUNDS, secret)
+    }
+
+    /// Hashes a secret that was made at random: too long to guess, so that one round is enough.
+    pub(crate) fn of_random(secret: &Secret) -> Self {
+        Self::with(NonZeroU32::MIN, secret)
+    }
+
+    fn with(rounds: NonZeroU32, secret: &Secret) -> Self {
         let salt = random(16);
-        let hash = URL_SAFE_NO_PAD.encode(derive(ROUNDS, &salt, secret));
-        Self { rounds: ROUNDS, salt, hash }
+        let mut hash = [0; 32];
+        let text = secret.expose().as_bytes();
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt.as_bytes(), text, &mut hash);
+        Self { rounds, salt, hash: URL_SAFE_NO_PAD.encode(hash) }
     }
 
     /// Tells whether this was the secret.
@@ -33,12 +44,6 @@ impl Hashed {
         let (salt, secret) = (self.salt.as_bytes(), secret.expose().as_bytes());
         pbkdf2::verify(pbkdf2::PBKDF2_HMAC_SHA256, self.rounds, salt, secret, &hash).is_ok()
     }
-}
-
-fn derive(rounds: NonZeroU32, salt: &str, secret: &Secret) -> [u8; 32] {
-    let mut hash = [0; 32];
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt.as_bytes(), secret.expose().as_bytes(), &mut hash);
-    hash
 }
 
 /// Makes random text of this many bytes' strength.
@@ -63,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_hash_knows_its_secret_and_no_other() {
-        let (one, two) = (Hashed::new(&"s".into()), Hashed::new(&"s".into()));
+        let (one, two) = (Hashed::new(&"s".into()), Hashed::of_random(&"s".into()));
         assert!(one.verify(&"s".into()) && two.verify(&"s".into()));
         assert!(!one.verify(&"t".into()) && !one.verify(&"".into()));
         assert_ne!(one, two, "no salt");

@@ -26,6 +26,14 @@ const SERVICES: [(&str, &str, &str); 5] = [
 pub(crate) struct Passwords {
     pub(crate) admin: Secret,
     pub(crate) member: Secret,
+    /// Whether they were made at random.
+    pub(crate) random: bool,
+}
+
+impl Passwords {
+    fn hash(&self, password: &Secret) -> Hashed {
+        if self.random { Hashed::of_random(password) } else { Hashed::new(password) }
+    }
 }
 
 /// Makes an identifier as Keystone does.
@@ -45,7 +53,7 @@ pub(crate) fn set_passwords(state: &mut State, passwords: &Passwords) {
         let user =
             users.filter(|user| user.domain_id == DOMAIN && user.name == name).map(|user| user.id.clone()).next();
         if let Some(id) = user {
-            state.keystone.users.update(&id, |user| user.password = Some(Hashed::new(password)));
+            state.keystone.users.update(&id, |user| user.password = Some(passwords.hash(password)));
         }
     }
 }
@@ -76,7 +84,7 @@ pub(crate) fn seed(state: &mut State, region: &str, passwords: &Passwords) {
             description: description(),
             enabled: true,
             default_project_id: None,
-            password: Some(Hashed::new(password)),
+            password: Some(passwords.hash(password)),
         });
         // The administrator has the lesser roles, too, as Keystone's own first start gives them.
         let given = if name == ADMIN { &roles[..] } else { &roles[1..] };

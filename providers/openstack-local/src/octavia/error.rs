@@ -54,10 +54,6 @@ pub(super) fn bad_reference(reference: &str) -> ApiError {
     bad_request(format!("Could not retrieve certificate: ['{reference}']"))
 }
 
-pub(super) fn invalid_filter() -> ApiError {
-    bad_request("One or more arguments are either duplicate or invalid")
-}
-
 pub(super) fn forbidden() -> ApiError {
     ApiError::forbidden("", "Policy does not allow this request to be performed.")
 }

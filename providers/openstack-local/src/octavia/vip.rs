@@ -1,11 +1,23 @@
 //! Addresses of load balancers, which are ports of Neutron: the one place where the two services meet.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use jiff::Timestamp;
-use openstack_api::octavia::{AdditionalVip, LoadBalancerCreate};
+use openstack_api::{
+    neutron::{FixedIpRequest, Port, PortCreate, PortUpdate, Subnet},
+    octavia::{AdditionalVip, LoadBalancerCreate},
+};
 
-use super::{error::validation, provider::PortWords, rows::LoadBalancerRow};
-use crate::state::{ApiError, Cx, State, new_id};
+use super::{
+    error::{no_such, validation},
+    provider::PortWords,
+    rows::LoadBalancerRow,
+};
+use crate::{
+    neutron::{networks, ports, security_groups, subnets},
+    state::{ApiError, Cx, State},
+};
 
 /// Address of a load balancer.
 #[derive(Clone, Debug)]
@@ -19,47 +31,221 @@ pub(super) struct Vip {
     pub(super) owned: bool,
 }
 
+/// Where the address is to be.
+struct Place {
+    network: String,
+    subnet: String,
+    address: Option<IpAddr>,
+    port: Option<String>,
+}
+
 /// Finds the address of a new load balancer, and makes the port that holds it.
+///
+/// # Errors
+/// 400 when the place does not exist or does not fit, 409 when the address or the port is in use.
 pub(super) fn allocate(
-    _state: &mut State,
-    _cx: &Cx,
+    state: &mut State,
+    cx: &Cx,
     create: &LoadBalancerCreate,
-    _words: &PortWords,
-    _project: &str,
+    words: &PortWords,
+    project: &str,
 ) -> Result<Vip, ApiError> {
-    if create.vip_port_id.is_none() && create.vip_subnet_id.is_none() && create.vip_network_id.is_none() {
-        return Err(validation("VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."));
+    let place = place(state, cx, create)?;
+    let more = additional(state, cx, create, &place)?;
+    let groups = create.vip_sg_ids.clone().unwrap_or_default();
+    if let Some(group) = groups.iter().find(|group| security_groups::show(state, cx, group).is_err()) {
+        return Err(no_such("Security Group", group));
     }
+    let port = match &place.port {
+        Some(port) => take_port(state, cx, port, words)?,
+        None => {
+            let first = FixedIpRequest { subnet_id: Some(place.subnet.clone()), ip_address: place.address };
+            let request = PortCreate {
+                network_id: place.network.clone(),
+                name: Some(words.name.clone()),
+                fixed_ips: Some(std::iter::once(first).chain(more.iter().cloned()).collect()),
+                device_id: Some(words.device.clone()),
+                device_owner: Some(words.owner.to_owned()),
+                security_groups: Some(groups),
+                project_id: Some(project.to_owned()),
+                ..PortCreate::default()
+            };
+            // The service makes the port, whoever asked for the load balancer.
+            ports::create(state, &service(cx.now), request)?
+        }
+    };
+    let address = address_on(&port, &place.subnet, place.address)
+        .ok_or_else(|| validation("No VIP address found on the specified VIP port within the specified subnet."))?;
+    let additional = more.iter().filter_map(|asked| {
+        let subnet = asked.subnet_id.clone()?;
+        let ip_address = address_on(&port, &subnet, asked.ip_address)?.to_string();
+        Some(AdditionalVip { subnet_id: subnet, ip_address: Some(ip_address), port_id: Some(port.id.clone()) })
+    });
     Ok(Vip {
-        address: create.vip_address.clone().unwrap_or_else(|| "127.0.0.50".to_owned()),
-        port: create.vip_port_id.clone().unwrap_or_else(new_id),
-        subnet: create.vip_subnet_id.clone().unwrap_or_else(new_id),
-        network: create.vip_network_id.clone().unwrap_or_else(new_id),
-        additional: create.additional_vips.clone().unwrap_or_default(),
-        owned: create.vip_port_id.is_none(),
+        address: address.to_string(),
+        additional: additional.collect(),
+        port: port.id.clone(),
+        subnet: place.subnet,
+        network: place.network,
+        owned: place.port.is_none(),
     })
 }
 
-/// Gives the address of a load balancer back. A floating IP on it stays, detached.
-pub(super) fn release(_state: &mut State, _now: Timestamp, row: &LoadBalancerRow) {
-    let _ = row.owns_port;
+/// The load-balancer service itself, as Neutron sees it.
+fn service(now: Timestamp) -> Cx {
+    Cx { now, project: "".into(), user: "octavia".into(), admin: true }
+}
+
+fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAddr> {
+    let mut here = port.fixed_ips.iter().filter(|ip| ip.subnet_id == subnet).map(|ip| ip.ip_address);
+    match wanted {
+        Some(wanted) => here.find(|address| *address == wanted),
+        None => here.next(),
+    }
+}
+
+/// Reads where the address is to be, and fills in what is not said.
+fn place(state: &State, cx: &Cx, create: &LoadBalancerCreate) -> Result<Place, ApiError> {
+    // The schema let it through, so it is an address.
+    let address = create.vip_address.as_ref().and_then(|address| address.parse().ok());
+    if let Some(port) = &create.vip_port_id {
+        return place_of_port(state, cx, create, port, address);
+    }
+    if let Some(network) = &create.vip_network_id {
+        if networks::get(state, cx, network).is_err() {
+            return Err(no_such("Network", network));
+        }
+        let subnet = match &create.vip_subnet_id {
+            Some(id) if subnet_of(state, cx, id)?.network_id != *network => return Err(no_such("Subnet", id)),
+            Some(id) => id.clone(),
+            None => choose_subnet(state, network, address)?,
+        };
+        return Ok(Place { network: network.clone(), subnet, address, port: None });
+    }
+    let Some(subnet) = &create.vip_subnet_id else {
+        return Err(validation("VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."));
+    };
+    let network = subnet_of(state, cx, subnet)?.network_id.clone();
+    Ok(Place { network, subnet: subnet.clone(), address, port: None })
+}
+
+fn place_of_port(
+    state: &State,
+    cx: &Cx,
+    create: &LoadBalancerCreate,
+    port: &str,
+    address: Option<IpAddr>,
+) -> Result<Place, ApiError> {
+    let row = ports::get(state, cx, port).map_err(|_| no_such("Port", port))?;
+    if !row.device_id.is_empty() {
+        let fault = format_args!("Port {port} is already used by device {} ", row.device_id);
+        return Err(validation(fault));
+    }
+    let fixed = match (&create.vip_subnet_id, address) {
+        (Some(subnet), address) => {
+            let fault = "No VIP address found on the specified VIP port within the specified subnet.";
+            subnet_of(state, cx, subnet)?;
+            let address = address_on(row, subnet, address).ok_or_else(|| validation(fault))?;
+            (subnet.clone(), address)
+        }
+        (None, Some(address)) => {
+            let found = row.fixed_ips.iter().find(|ip| ip.ip_address == address);
+            let fault = "Specified VIP address not found on the specified VIP port.";
+            (found.ok_or_else(|| validation(fault))?.subnet_id.clone(), address)
+        }
+        (None, None) => match row.fixed_ips.as_slice() {
+            [ip] => (ip.subnet_id.clone(), ip.ip_address),
+            _ => {
+                let fault = "VIP port's subnet could not be determined. Please specify either a VIP subnet or address.";
+                return Err(validation(fault));
+            }
+        },
+    };
+    let (subnet, address) = (fixed.0, Some(fixed.1));
+    Ok(Place { network: row.network_id.clone(), subnet, address, port: Some(port.to_owned()) })
+}
+
+fn subnet_of<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a Subnet, ApiError> {
+    subnets::get(state, cx, id).map_err(|_| no_such("Subnet", id))
+}
+
+/// Chooses a subnet of a network: the one that holds the address, else the first with IPv4, else the first.
+fn choose_subnet(state: &State, network: &str, address: Option<IpAddr>) -> Result<String, ApiError> {
+    let mut of_network: Vec<&Subnet> =
+        state.neutron.subnets.iter().map(|row| &**row).filter(|row| row.network_id == network).collect();
+    of_network.sort_by(|a, b| a.standard.created_at.cmp(&b.standard.created_at));
+    let holds = |row: &&&Subnet| match (address, row.cidr.parse::<IpNet>()) {
+        (Some(address), Ok(range)) => range.contains(&address),
+        _ => false,
+    };
+    let chosen = match address {
+        Some(_) => of_network.iter().find(holds),
+        None => of_network.iter().find(|row| row.ip_version == 4).or(of_network.first()),
+    };
+    chosen.map(|row| row.id.clone()).ok_or_else(|| {
+        validation(if address.is_some() {
+            "Supplied network does not contain a subnet for VIP address specified."
+        } else {
+            "Supplied network does not contain a subnet."
+        })
+    })
+}
+
+/// Further addresses: of other subnets of the same network.
+fn additional(
+    state: &State,
+    cx: &Cx,
+    create: &LoadBalancerCreate,
+    place: &Place,
+) -> Result<Vec<FixedIpRequest>, ApiError> {
+    let mut seen = vec![place.subnet.as_str()];
+    let mut more = Vec::new();
+    for vip in create.additional_vips.iter().flatten() {
+        if seen.contains(&vip.subnet_id.as_str()) {
+            return Err(validation("Duplicate VIP subnet(s) specified. Only one IP can be bound per subnet."));
+        }
+        seen.push(&vip.subnet_id);
+        if subnet_of(state, cx, &vip.subnet_id)?.network_id != place.network {
+            return Err(validation("All VIP subnets must belong to the same network."));
+        }
+        let ip_address = vip.ip_address.as_ref().and_then(|address| address.parse().ok());
+        more.push(FixedIpRequest { subnet_id: Some(vip.subnet_id.clone()), ip_address });
+    }
+    Ok(more)
+}
+
+/// Makes a port that was there before the load balancer's.
+fn take_port(state: &mut State, cx: &Cx, port: &str, words: &PortWords) -> Result<Port, ApiError> {
+    let request = PortUpdate {
+        device_id: Some(Some(words.device.clone())),
+        device_owner: Some(Some(words.owner.to_owned())),
+        ..PortUpdate::default()
+    };
+    ports::update(state, &service(cx.now), port, request)
+}
+
+/// Gives the address of a load balancer back. A floating IP on it stays, detached; a port that was there before stays.
+pub(super) fn release(state: &mut State, now: Timestamp, row: &LoadBalancerRow) {
+    let Some(port) = &row.body.vip_port_id else { return };
+    let cx = service(now);
+    let released = if row.owns_port {
+        ports::delete(state, &cx, port)
+    } else {
+        let request = PortUpdate { device_id: Some(None), device_owner: Some(None), ..PortUpdate::default() };
+        ports::update(state, &cx, port, request).map(drop)
+    };
+    if let Err(error) = released {
+        // Somebody else took the port away: then there is nothing to give back.
+        tracing::debug!(load_balancer = row.body.id, %port, %error, "the port of a load balancer is gone already");
+    }
 }
 
 /// Checks that a subnet exists.
-pub(super) fn check_subnet(_state: &State, _id: &str) -> Result<(), ApiError> {
-    Ok(())
+pub(super) fn check_subnet(state: &State, id: &str) -> Result<(), ApiError> {
+    if state.neutron.subnets.get(id).is_some() { Ok(()) } else { Err(no_such("Subnet", id)) }
 }
 
 /// Returns the network of a subnet's addresses.
-pub(super) fn network_of(_state: &State, _subnet: &str) -> Option<IpNet> {
-    None
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(in super::super) fn seed(_state: &mut State, _cx: &Cx) -> String {
-        new_id()
-    }
+pub(super) fn network_of(state: &State, subnet: &str) -> Option<IpNet> {
+    state.neutron.subnets.get(subnet)?.cidr.parse().ok()
 }

@@ -73,6 +73,15 @@ impl<R: Row> Table<R> {
         Some(row)
     }
 
+    /// Takes out all rows that are like this.
+    pub fn remove_where(&mut self, mut is_like: impl FnMut(&R) -> bool) {
+        let keys: Vec<Arc<str>> =
+            self.rows.iter().filter(|(_, row)| is_like(row)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.remove(&key);
+        }
+    }
+
     /// Returns what was touched since the last commit: key, and the row as it is now (`None`: removed).
     pub fn touched(&self) -> impl Iterator<Item = (&str, Option<&Arc<R>>)> {
         self.before.keys().map(|key| (&**key, self.rows.get(key)))

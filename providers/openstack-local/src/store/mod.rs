@@ -127,7 +127,8 @@ impl Store {
         result
     }
 
-    /// Reads the state at once, also what is not on disk yet: for what does not leave the process.
+    /// Reads the state at once, also what is not on disk yet, and may never be when the disk fails: for what does not leave
+    /// the process.
     pub fn peek<T>(&self, read: impl FnOnce(&State) -> T) -> T {
         read(&self.shared.inner.read().state)
     }

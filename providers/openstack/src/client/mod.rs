@@ -59,29 +59,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client and gets its first token.
+    /// Makes a client. Nothing is asked yet.
+    pub fn new(settings: &Settings, credentials: Arc<dyn Credentials>, transport: Arc<dyn Transport>) -> Self {
+        let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
+        let session = Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
+        let budgets = Some(Arc::new(Budgets::new(&settings.limits)));
+        Self { transport, session: Arc::new(session), budgets, metrics }
+    }
+
+    /// Makes a client with the credentials of the settings, and gets its first token.
     ///
     /// # Errors
     /// No token.
     pub async fn connect(settings: &Settings, transport: Arc<dyn Transport>) -> Result<Self, OsError> {
-        let auth = settings.cloud.auth.clone();
-        Self::connect_with(settings, Arc::new(auth), transport).await
-    }
-
-    /// As [`connect`](Self::connect), with credentials that may change.
-    ///
-    /// # Errors
-    /// No token.
-    pub async fn connect_with(
-        settings: &Settings,
-        credentials: Arc<dyn Credentials>,
-        transport: Arc<dyn Transport>,
-    ) -> Result<Self, OsError> {
-        let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
-        let session = Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
-        session.current().await?;
-        let budgets = Some(Arc::new(Budgets::new(&settings.limits)));
-        Ok(Self { transport, session: Arc::new(session), budgets, metrics })
+        let client = Self::new(settings, Arc::new(settings.cloud.auth.clone()), transport);
+        client.session.sign_in().await?;
+        Ok(client)
     }
 
     /// Sets other budgets; `None` is none.
@@ -125,7 +118,8 @@ impl Client {
     pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OsError> {
         let mut items = Vec::new();
         let mut page = Outgoing::new(request, Method::GET, Bytes::new());
-        for _ in 0..MOST_PAGES {
+        let mut pages = 0;
+        loop {
             let received = self.read(op, &page).await?;
             let opened = received.open::<Vec<T>>()?;
             items.extend(opened.value);
@@ -134,9 +128,12 @@ impl Client {
             if page.page.as_ref() == Some(&query) {
                 return Err(received.doubt("the next page is the same page"));
             }
+            pages += 1;
+            if pages == MOST_PAGES {
+                return Err(received.doubt(&format!("the list has more than {MOST_PAGES} pages")));
+            }
             page.page = Some(query);
         }
-        Err(OsError::new(request.call, Fault::Input(format!("the list has more than {MOST_PAGES} pages").into())))
     }
 
     /// Creates an object, as one [`Op::mutate`] for each attempt.
@@ -270,6 +267,12 @@ impl Client {
     }
 }
 
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
 fn mutation(request: &Request<'_>, object: &str) -> Mutation {
     let mutation = Mutation::new(request.call.name(), object);
     if request.why.is_empty() { mutation } else { mutation.because(request.why) }
@@ -279,3 +282,8 @@ fn wrap(call: Call, body: &impl Serialize) -> Result<Bytes, OsError> {
     let written = serde_json::to_vec(&Wrapped { key: call.key(), body });
     written.map(Bytes::from).map_err(|error| OsError::new(call, Fault::Input(error.to_string().into())))
 }
+
+#[cfg(test)]
+pub(crate) mod in_process;
+#[cfg(test)]
+mod tests;

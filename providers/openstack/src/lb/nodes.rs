@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use ccm_core::k8s::{AddressType, IpFamily, NodeView};
 
 use super::model::WantedPool;
+use crate::provider_id::ProviderId;
 
 /// A node as a member of pools.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +50,7 @@ pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<Backen
     let mut found = BTreeMap::new();
     for node in nodes {
         if let Some(address) = address(node, family) {
-            let server = node.provider_id.as_deref().and_then(server);
+            let server = node.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()).map(|id| id.server);
             let backend = Backend { node: node.name.clone(), address, server };
             found.entry(address).or_insert(backend);
         }
@@ -67,12 +68,6 @@ pub fn members(pool: &WantedPool, backends: &[Backend]) -> Vec<WantedMember> {
         monitor_port: pool.monitor_port,
     };
     backends.iter().map(member).collect()
-}
-
-/// Reads the server from a provider ID: `openstack:///id`, or `openstack://region/id`.
-fn server(provider_id: &str) -> Option<Box<str>> {
-    let (_, id) = provider_id.strip_prefix("openstack://")?.split_once('/')?;
-    (!id.is_empty() && !id.contains('/')).then(|| id.into())
 }
 
 #[cfg(test)]
@@ -153,14 +148,5 @@ mod tests {
         let found = backends(&[named("a", "10.0.0.1"), named("b", "10.0.0.1")], None);
         assert_eq!(found.iter().map(|b| &*b.node).collect::<Vec<_>>(), ["a"]);
         assert_eq!(found[0].server.as_deref(), Some("a-id"));
-    }
-
-    #[test]
-    fn servers_are_read_from_provider_ids_of_this_cloud_alone() {
-        assert_eq!(server("openstack:///abc").as_deref(), Some("abc"));
-        assert_eq!(server("openstack://region/abc").as_deref(), Some("abc"));
-        for text in ["aws:///z/i-1", "openstack://abc", "openstack:///", "abc"] {
-            assert_eq!(server(text), None, "{text}");
-        }
     }
 }

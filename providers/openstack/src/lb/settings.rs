@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ccm_core::provider::LabelRequirement;
+
 use super::{features::Driver, subnets::FloatingSubnet};
+use crate::config;
 
 /// What is configured for all load balancers.
 #[derive(Clone, Debug)]
@@ -22,8 +25,8 @@ pub struct Settings {
     pub manage_security_groups: bool,
     /// Whether every Service is internal, whatever it says; no by default.
     pub internal: bool,
-    /// Nodes that are members; all by default. See [`Backends::Nodes`](ccm_core::provider::Backends::Nodes).
-    pub node_selector: Box<str>,
+    /// What nodes must have to be members; nothing by default.
+    pub node_selector: Vec<LabelRequirement>,
     /// Whether a balancer is deleted in one request with all that it has; yes by default.
     pub cascade_delete: bool,
     /// Octavia flavor; empty for none.
@@ -42,6 +45,8 @@ pub struct Settings {
     pub barbican: bool,
     /// Whether the driver takes one object at a time: no populated create and no batch of members; no by default.
     pub serial: bool,
+    /// How long a balancer may take for a change until that is worth a warning; 323 s by default.
+    pub patience: Duration,
     /// Classes that Services may name in their annotation, which have nothing to do with `spec.loadBalancerClass`.
     pub classes: BTreeMap<Box<str>, Placement>,
 }
@@ -56,7 +61,7 @@ impl Default for Settings {
             checks: Checks::default(),
             manage_security_groups: false,
             internal: false,
-            node_selector: Box::default(),
+            node_selector: Vec::new(),
             cascade_delete: true,
             flavor: Box::default(),
             availability_zone: Box::default(),
@@ -66,6 +71,7 @@ impl Default for Settings {
             tls_container_ref: Box::default(),
             barbican: true,
             serial: false,
+            patience: patience(config::LoadBalancer::default().wait_steps),
             classes: BTreeMap::new(),
         }
     }
@@ -102,5 +108,60 @@ pub struct Checks {
 impl Default for Checks {
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), timeout: Duration::from_secs(3), max_retries: 1, max_retries_down: 3 }
+    }
+}
+
+/// Returns the time that so many looks take, with pauses that grow from a second by a fifth each.
+fn patience(steps: u32) -> Duration {
+    let pauses = std::iter::successors(Some(1.0), |pause| Some(pause * 1.2)).take(steps.min(100) as usize);
+    Duration::from_secs(3600).min(pauses.map(Duration::from_secs_f64).sum())
+}
+
+impl From<&config::LoadBalancer> for Settings {
+    fn from(config: &config::LoadBalancer) -> Self {
+        let requirements = config.node_selector.iter().map(|(key, value)| match &**value {
+            "" => LabelRequirement::Exists(key.clone()),
+            _ => LabelRequirement::Equals(key.clone(), value.clone()),
+        });
+        Self {
+            driver: Driver::parse(&config.provider),
+            method: config.method.clone(),
+            placement: (&config.network).into(),
+            monitor: config.create_monitor,
+            checks: Checks {
+                delay: config.monitor_delay,
+                timeout: config.monitor_timeout,
+                max_retries: config.monitor_max_retries,
+                max_retries_down: config.monitor_max_retries_down,
+            },
+            manage_security_groups: config.manage_security_groups,
+            internal: config.internal,
+            node_selector: requirements.collect(),
+            cascade_delete: config.cascade_delete,
+            flavor: config.flavor.clone().unwrap_or_default(),
+            availability_zone: config.availability_zone.clone().unwrap_or_default(),
+            ingress_hostname: config.ingress_hostname,
+            ingress_hostname_suffix: config.ingress_hostname_suffix.clone(),
+            max_shared: config.max_shared as usize,
+            tls_container_ref: config.tls_container.clone().unwrap_or_default(),
+            barbican: config.container_store == config::ContainerStore::Barbican,
+            serial: config.serial_calls,
+            patience: patience(config.wait_steps),
+            classes: config.classes.iter().map(|(name, network)| (name.clone(), network.into())).collect(),
+        }
+    }
+}
+
+impl From<&config::LbNetwork> for Placement {
+    fn from(network: &config::LbNetwork) -> Self {
+        let text = |text: &Option<Box<str>>| text.clone().unwrap_or_default();
+        let (id, name) = (text(&network.floating_subnet_id), text(&network.floating_subnet));
+        Self {
+            floating_network: text(&network.floating_network),
+            floating_subnet: FloatingSubnet::of(&id, &name, &text(&network.floating_subnet_tags)),
+            network: text(&network.network),
+            subnet: text(&network.subnet),
+            member_subnet: text(&network.member_subnet),
+        }
     }
 }

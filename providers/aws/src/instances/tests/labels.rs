@@ -9,7 +9,7 @@ use crate::{
     instances::{
         FIRST_LAYER_LABEL, ZONE_ID_LABEL,
         topology::{Layers, Topology},
-        zones::ZoneIds,
+        zones::Zones,
     },
 };
 
@@ -26,9 +26,9 @@ impl Rig {
         topology.of(&self.op, &self.scope.client, &TypePattern::default(), &asked).await.remove(id).unwrap()
     }
 
-    async fn zone_ids(&self, zones: &ZoneIds, names: &[&str]) -> Result<Vec<String>, AwsError> {
+    async fn zone_ids(&self, zones: &Zones, names: &[&str]) -> Result<Vec<String>, AwsError> {
         let names: BTreeSet<Arc<str>> = names.iter().map(|name| (*name).into()).collect();
-        let ids = zones.of(&self.op, &self.scope.client, &names).await?;
+        let ids = zones.ids(&self.op, &self.scope.client, &names).await?;
         Ok(ids.into_iter().map(|(zone, id)| format!("{zone}={id}")).collect())
     }
 }
@@ -208,7 +208,7 @@ async fn an_instance_that_does_not_run_yet_does_not_spoil_its_type() {
 #[tokio::test(start_paused = true)]
 async fn zones_are_read_once_a_day_and_once_for_each_that_is_missing() {
     let rig = Rig::new(0);
-    let zones = ZoneIds::default();
+    let zones = Zones::default();
     assert!(rig.zone_ids(&zones, &[]).await.unwrap().is_empty());
     assert_eq!(rig.calls(Action::DescribeAvailabilityZones), 0);
     for _ in 0..2 {

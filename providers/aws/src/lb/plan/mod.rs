@@ -25,7 +25,7 @@ use super::{
 };
 use crate::api::{
     SecurityGroupId, SubnetId, Tags, VpcId,
-    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancerZone, SubnetMapping},
+    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancerZone, MOST_TAGGED, SubnetMapping},
 };
 
 /// What is wanted, as far as it depends on the VPC and the cluster.
@@ -303,9 +303,6 @@ fn as_it_is(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> {
         ipv6: zone.ipv6.first().filter(|_| v6).and_then(|address| address.parse().ok()),
     })
 }
-
-/// Most objects of one request about tags.
-const MOST_TAGGED: usize = 20;
 
 fn collect<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
     match list.iter_mut().find(|(have, _)| *have == key) {

@@ -22,6 +22,7 @@ use crate::{
             DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
         },
     },
+    client::rephrased,
     scope::Scope,
 };
 
@@ -464,21 +465,6 @@ pub(crate) fn cloud(error: AwsError, id: &SecurityGroupId) -> CloudError {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),
         _ if budget => error,
         _ => rephrased(&error, text),
-    }
-}
-
-/// The same error in other words.
-pub(crate) fn rephrased(error: &CloudError, text: String) -> CloudError {
-    let mut new = CloudError::new(error.kind(), text);
-    if let Some(after) = error.retry_after() {
-        new = new.with_retry_after(after);
-    }
-    if let Some(reason) = error.reason() {
-        new = new.with_reason(reason);
-    }
-    match error.request_id() {
-        Some(id) => new.with_request_id(id),
-        None => new,
     }
 }
 

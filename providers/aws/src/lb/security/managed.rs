@@ -6,7 +6,7 @@ use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
 
 use super::{
     SecurityGroups,
-    book::{self, Groups},
+    book::Groups,
     plan::{self, Front},
     rules,
 };
@@ -15,6 +15,7 @@ use crate::{
         SecurityGroupId, Tags,
         ec2::{CreateSecurityGroup, Rule, SecurityGroup},
     },
+    client::rephrased,
     cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
     lb::{
         model::{OwnerName, Wanted},
@@ -198,7 +199,7 @@ impl SecurityGroups {
             Err(error) => {
                 let error = CloudError::from(error);
                 let text = format!("unable to create security group for NLB: {name}: {error}");
-                Err(book::rephrased(&error, text))
+                Err(rephrased(&error, text))
             }
         }
     }

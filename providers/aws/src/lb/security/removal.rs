@@ -16,13 +16,15 @@ use crate::{
         ec2::{Rule, RuleSource, SecurityGroup},
     },
     cluster::SERVICE_TAG,
-    lb::{model::OwnerName, names},
+    lb::{
+        delete::{TOO_LONG, became_long},
+        model::OwnerName,
+        names,
+    },
 };
 
 /// First and longest wait for a group that is in use: the interfaces of a load balancer take minutes to go.
 const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-/// After this time somebody should look.
-const TOO_LONG: Duration = Duration::from_secs(1800);
 /// Length of the hash at the end of a managed group's name.
 const HASH: usize = 10;
 
@@ -160,8 +162,7 @@ pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
     let why = format!("security group {id} is still in use");
     let (first, longest) = WAITS;
     let after = waited.clamp(first, longest);
-    // Once: the next try comes after this time.
-    if waited >= TOO_LONG && waited < TOO_LONG + after {
+    if became_long(op, after) {
         let note = format!("{why} after {} minutes", TOO_LONG.as_secs() / 60);
         op.event(EventKind::Warning, "SecurityGroupInUse", &note);
     }

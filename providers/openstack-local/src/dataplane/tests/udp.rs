@@ -80,7 +80,7 @@ async fn ask(client: &UdpSocket, question: &str) -> String {
     soon(async {
         loop {
             let _ = client.send(question.as_bytes()).await;
-            let answer = tokio::time::timeout(Duration::from_millis(500), client.recv(&mut buffer)).await;
+            let answer = tokio::time::timeout(Duration::from_secs(2), client.recv(&mut buffer)).await;
             if let Ok(Ok(length)) = answer {
                 return String::from_utf8(buffer[..length].to_vec()).unwrap();
             }
@@ -100,8 +100,7 @@ async fn a_client_stays_with_its_member_and_the_next_client_gets_the_next() {
     }
     let counters = rig.report().listeners[0].counters;
     assert_eq!((counters.active_connections, counters.total_connections), (2, 2));
-    // More when something was asked again.
-    assert!(counters.bytes_in >= 12 && counters.bytes_out >= 24, "{counters:?}");
+    assert_eq!((counters.bytes_in, counters.bytes_out), (12, 24), "nothing was lost and asked again");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What a request may say, and how it is refused.
 
+use openstack_api::octavia::LoadBalancerCreate;
+
 use super::*;
 
 /// A refusal: what is sent, its status, and what its text has in it.
@@ -37,7 +39,7 @@ fn load_balancers_are_checked() {
     assert_eq!(refusal(read(json!([]))).0, 400);
     assert_eq!(refusal(read(json!({"loadbalancer": {}, "x": 1}))).0, 400);
     assert_eq!(
-        refusal(cloud.run(|state, cx| load_balancers::create(state, cx, Default::default()))).1,
+        refusal(cloud.run(|state, cx| load_balancers::create(state, cx, LoadBalancerCreate::default()))).1,
         "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."
     );
     cloud.post_lb(json!({"name": null, "admin_state_up": "true", "tags": null})).expect("nulls are nothing");
@@ -270,7 +272,7 @@ fn what_is_newer_than_the_service_is_unknown() {
         "default_pool": {"name": "p", "protocol": "UDP", "lb_algorithm": "ROUND_ROBIN"}});
     for (newest, fits) in [(15, false), (16, true)] {
         let mut cloud = Cloud::new();
-        Settings::change(&mut cloud.state, |settings| settings.newest_minor = newest);
+        cloud.settings(|settings| settings.newest_minor = newest);
         let lb = cloud.post_lb(json!({"listeners": [udp]})).unwrap();
         cloud.rest();
         let pool = id(&lb["pools"][0]);
@@ -283,7 +285,7 @@ fn what_is_newer_than_the_service_is_unknown() {
         (25, "additional_vips", json!([])),
     ] {
         let mut cloud = Cloud::new();
-        Settings::change(&mut cloud.state, |settings| settings.newest_minor = newest);
+        cloud.settings(|settings| settings.newest_minor = newest);
         let text = format!("Unknown attribute for argument loadbalancer: {field}");
         assert_eq!(refusal(cloud.post_lb(json!({field: value}))), (400, text));
     }

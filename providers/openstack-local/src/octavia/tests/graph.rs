@@ -78,14 +78,14 @@ fn quotas_hold_for_the_whole() {
     ];
     for (resource, quota) in limits {
         let mut cloud = Cloud::new();
-        Settings::change(&mut cloud.state, |settings| settings.default_quota = quota);
+        cloud.settings(|settings| settings.default_quota = quota);
         let text = format!("Quota has been met for resources: {resource}");
         assert_eq!(refusal(cloud.post_lb(json!({"listeners": [listener(80)]}))), (403, text));
         assert!(is_empty(&cloud));
     }
     let mut cloud = Cloud::new();
     let web = cloud.web();
-    Settings::change(&mut cloud.state, |settings| settings.default_quota.member = Some(2));
+    cloud.settings(|settings| settings.default_quota.member = Some(2));
     let text = "Quota has been met for resources: Member".to_owned();
     assert_eq!(refusal(cloud.post_member(&web.pool, member(3))), (403, text.clone()));
     assert_eq!(refusal(cloud.batch(&web.pool, json!([member(1), member(3)]), true)), (403, text));

@@ -10,7 +10,7 @@ use crate::octavia::{ListenerReport, MemberReport, Report, report};
 /// A load balancer whose pool is watched, in a cloud whose sockets report.
 fn watched() -> (Cloud, Web, [String; 2]) {
     let mut cloud = Cloud::new();
-    Settings::change(&mut cloud.state, |settings| settings.reported = true);
+    cloud.settings(|settings| settings.reported = true);
     let web = cloud.web();
     cloud.post_monitor(monitor(&web.pool)).unwrap();
     cloud.rest();
@@ -94,9 +94,7 @@ fn a_report_that_says_nothing_new_touches_nothing() {
     let (mut cloud, web, [one, two]) = watched();
     let told = said(&web, &[(&one, MemberReport::Up), (&two, MemberReport::Down)]);
     report(&mut cloud.state, &told);
-    for part in cloud.state.parts_mut() {
-        part.commit();
-    }
+    cloud.commit();
     report(&mut cloud.state, &told);
     let mut touched = Vec::new();
     for part in cloud.state.parts() {

@@ -4,13 +4,17 @@ mod bodies;
 mod graph;
 mod health;
 mod states;
+mod vip;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{listeners, load_balancers, members, monitors, pools, schema, settings::Settings, settle};
-use crate::state::{ApiError, Cx, State};
+use crate::{
+    neutron::{networks, router_interfaces, routers, subnets},
+    state::{ApiError, Cx, State},
+};
 
 const PROJECT: &str = "e3cd678b11784734bc366148aa37580e";
 /// How long a change takes.
@@ -28,8 +32,23 @@ impl Cloud {
     fn new() -> Self {
         let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: false };
         let mut state = State::default();
-        let subnet = super::vip::tests::seed(&mut state, &cx);
-        Self { state, cx, subnet }
+        let subnet = network(&mut state, "web", false, "127.1.0.0/24");
+        let mut cloud = Self { state, cx, subnet };
+        cloud.commit();
+        cloud
+    }
+
+    /// Makes an external network that a router joins to the subnet. Returns its identifier.
+    fn external(&mut self) -> String {
+        let subnet = network(&mut self.state, "public", true, "203.0.113.0/24");
+        let network = self.state.neutron.subnets.get(&subnet).expect("it is there").network_id.clone();
+        let request = json!({"name": "edge", "external_gateway_info": {"network_id": network}});
+        let request = serde_json::from_value(request).expect("a router");
+        let router = routers::create(&mut self.state, &self.cx, request).expect("created").id;
+        let request = serde_json::from_value(json!({"subnet_id": self.subnet})).expect("an interface");
+        router_interfaces::add(&mut self.state, &self.cx, &router, &request).expect("joined");
+        self.commit();
+        network
     }
 
     /// Does one request as the store does: what fails leaves nothing behind.
@@ -40,6 +59,17 @@ impl Cloud {
             if result.is_ok() { part.commit() } else { part.undo() }
         }
         result
+    }
+
+    fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
+        Settings::change(&mut self.state, change);
+        self.commit();
+    }
+
+    fn commit(&mut self) {
+        for part in self.state.parts_mut() {
+            part.commit();
+        }
     }
 
     /// Lets everything that is under way end.
@@ -55,60 +85,60 @@ impl Cloud {
     fn post_lb(&mut self, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
         let body = with(body, &[("vip_subnet_id", self.subnet.clone().into())]);
-        let create = schema::read(json!({"loadbalancer": body}), "loadbalancer", schema::LOAD_BALANCER_CREATE, minor)?;
+        let create = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_CREATE, minor)?;
         self.run(|state, cx| load_balancers::create(state, cx, create)).map(value)
     }
 
     fn post_listener(&mut self, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(json!({"listener": body}), "listener", schema::LISTENER_CREATE, self.minor())?;
+        let create = schema::read(wrap("listener", body), "listener", schema::LISTENER_CREATE, self.minor())?;
         self.run(|state, cx| listeners::create(state, cx, create)).map(value)
     }
 
     fn post_pool(&mut self, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(json!({"pool": body}), "pool", schema::POOL_CREATE, self.minor())?;
+        let create = schema::read(wrap("pool", body), "pool", schema::POOL_CREATE, self.minor())?;
         self.run(|state, cx| pools::create(state, cx, create)).map(value)
     }
 
     fn post_member(&mut self, pool: &str, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(json!({"member": body}), "member", schema::MEMBER_CREATE, self.minor())?;
+        let create = schema::read(wrap("member", body), "member", schema::MEMBER_CREATE, self.minor())?;
         self.run(|state, cx| members::create(state, cx, pool, create)).map(value)
     }
 
     fn post_monitor(&mut self, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let create = schema::read(json!({"healthmonitor": body}), "healthmonitor", schema::MONITOR_CREATE, minor)?;
+        let create = schema::read(wrap("healthmonitor", body), "healthmonitor", schema::MONITOR_CREATE, minor)?;
         self.run(|state, cx| monitors::create(state, cx, create)).map(value)
     }
 
     fn batch(&mut self, pool: &str, members: Value, additive: bool) -> Result<(), ApiError> {
-        let batch = schema::read_batch(json!({"members": members}), self.minor())?;
+        let batch = schema::read_batch(wrap("members", members), self.minor())?;
         self.run(|state, cx| members::batch(state, cx, pool, batch, additive))
     }
 
     fn put_lb(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let update = schema::read(json!({"loadbalancer": body}), "loadbalancer", schema::LOAD_BALANCER_UPDATE, minor)?;
+        let update = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_UPDATE, minor)?;
         self.run(|state, cx| load_balancers::update(state, cx, id, update)).map(value)
     }
 
     fn put_listener(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(json!({"listener": body}), "listener", schema::LISTENER_UPDATE, self.minor())?;
+        let update = schema::read(wrap("listener", body), "listener", schema::LISTENER_UPDATE, self.minor())?;
         self.run(|state, cx| listeners::update(state, cx, id, update)).map(value)
     }
 
     fn put_pool(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(json!({"pool": body}), "pool", schema::POOL_UPDATE, self.minor())?;
+        let update = schema::read(wrap("pool", body), "pool", schema::POOL_UPDATE, self.minor())?;
         self.run(|state, cx| pools::update(state, cx, id, update)).map(value)
     }
 
     fn put_member(&mut self, pool: &str, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(json!({"member": body}), "member", schema::MEMBER_UPDATE, self.minor())?;
+        let update = schema::read(wrap("member", body), "member", schema::MEMBER_UPDATE, self.minor())?;
         self.run(|state, cx| members::update(state, cx, pool, id, update)).map(value)
     }
 
     fn put_monitor(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let update = schema::read(json!({"healthmonitor": body}), "healthmonitor", schema::MONITOR_UPDATE, minor)?;
+        let update = schema::read(wrap("healthmonitor", body), "healthmonitor", schema::MONITOR_UPDATE, minor)?;
         self.run(|state, cx| monitors::update(state, cx, id, update)).map(value)
     }
 
@@ -137,6 +167,16 @@ impl Cloud {
         self.rest();
         Web { lb: id(&lb), listener: id(&lb["listeners"][0]), pool: id(&lb["pools"][0]) }
     }
+}
+
+/// Makes a network with one subnet, and returns the subnet's identifier.
+fn network(state: &mut State, name: &str, external: bool, cidr: &str) -> String {
+    let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: true };
+    let request = serde_json::from_value(json!({"name": name, "router:external": external})).expect("a network");
+    let network_id = networks::create(state, &cx, request).expect("created").id;
+    let request = json!({"network_id": network_id, "ip_version": 4, "cidr": cidr});
+    let request = serde_json::from_value(request).expect("a subnet");
+    subnets::create(state, &cx, request).expect("created").id
 }
 
 /// Identifiers of [`Cloud::web`].
@@ -173,7 +213,12 @@ fn id(body: &Value) -> String {
     body["id"].as_str().expect("an identifier").to_owned()
 }
 
-/// Adds fields that are not there yet; null takes one away.
+/// Puts a body into its envelope.
+fn wrap(name: &str, body: Value) -> Value {
+    Value::Object([(name.to_owned(), body)].into_iter().collect())
+}
+
+/// Adds fields that are not there yet.
 fn with(mut body: Value, fields: &[(&str, Value)]) -> Value {
     let object = body.as_object_mut().expect("an object");
     for (name, value) in fields {

@@ -124,7 +124,7 @@ fn children_go_only_when_that_is_said() {
 #[test]
 fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     let mut cloud = Cloud::new();
-    Settings::change(&mut cloud.state, |settings| {
+    cloud.settings(|settings| {
         (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 2);
     });
     let web = cloud.web();
@@ -154,7 +154,7 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
 fn a_child_fails_alone() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
-    Settings::change(&mut cloud.state, |settings| {
+    cloud.settings(|settings| {
         (settings.failure, settings.failures) = (Outcome::ChildFails, 1);
     });
     let body = json!({"loadbalancer_id": web.lb, "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"});
@@ -172,7 +172,7 @@ fn a_child_fails_alone() {
 #[test]
 fn a_change_without_duration_is_over_at_the_next_request() {
     let mut cloud = Cloud::new();
-    Settings::change(&mut cloud.state, |settings| settings.pending_ms = 0);
+    cloud.settings(|settings| settings.pending_ms = 0);
     let lb = cloud.post_lb(json!({})).unwrap();
     assert_eq!(lb["provisioning_status"], "PENDING_CREATE", "as it is answered");
     assert_eq!(cloud.lb(&id(&lb))["provisioning_status"], "ACTIVE");

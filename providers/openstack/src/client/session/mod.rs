@@ -2,7 +2,7 @@
 
 mod catalog;
 mod discovery;
-mod keystone;
+pub(super) mod keystone;
 mod token;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -110,6 +110,14 @@ impl Session {
             refusals: Mutex::default(),
             versions: Known::default(),
         }
+    }
+
+    /// Gets a token, unless there is one.
+    ///
+    /// # Errors
+    /// Keystone's answer, or why there is none.
+    pub async fn sign_in(&self) -> Result<(), OsError> {
+        self.current().await.map(drop)
     }
 
     /// Returns the address of a service in the catalog, as that has it.

@@ -78,7 +78,10 @@ fn wanted(reads: &mut Reads<'_>, cluster: &str) -> Wanted {
     let sources = sources(reads);
     let listeners = ports::read(reads, &sources);
     let place = placement::read(reads);
-    let node_selector = reads.annotations.text(&annotations::NODE_SELECTOR, &reads.settings.node_selector);
+    let node_labels = match reads.annotations.given(&annotations::NODE_SELECTOR) {
+        Some(text) => annotations::selector(text),
+        None => reads.settings.node_selector.clone(),
+    };
     Wanted {
         name: names::load_balancer(cluster, &owner.namespace, &owner.name),
         description: names::description(cluster, &owner.namespace, &owner.name),
@@ -88,7 +91,7 @@ fn wanted(reads: &mut Reads<'_>, cluster: &str) -> Wanted {
         member_subnet: place.member_subnet,
         vip_subnet: place.vip_subnet,
         family: reads.family(),
-        node_labels: annotations::selector(node_selector),
+        node_labels,
         group: group(reads, cluster, &owner, sources),
         shown: shown(reads),
         listeners,

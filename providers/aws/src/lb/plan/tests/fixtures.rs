@@ -1,83 +1,31 @@
 //! Wanted balancers by one line each, and plans carried out on a picture.
 
-use ccm_core::k8s::{IpFamily, Protocol};
-
 use super::super::*;
 use crate::{
     api::elb::{
-        CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, Listener, LoadBalancer,
-        LoadBalancerState, LoadBalancerZone, Scheme, Target, TargetGroup, TargetType,
+        CreateTargetGroup, ElbProtocol, Listener, LoadBalancer, LoadBalancerState, LoadBalancerZone, Target,
+        TargetGroup,
     },
     lb::{
         effect::Picture,
-        model::{Groups, NodeRules, OwnerName, Security, SubnetChoice, Tls, WantedListener, WantedTargetGroup},
+        fixtures,
+        model::{Tls, WantedListener},
     },
 };
 
-pub(super) fn check() -> HealthCheck {
-    HealthCheck {
-        protocol: HealthProtocol::Tcp,
-        port: HealthPort::Traffic,
-        path: None,
-        interval: 30,
-        timeout: 10,
-        healthy: 3,
-        unhealthy: 3,
-        matcher: None,
-    }
-}
-
 pub(super) fn listener(port: u16, protocol: ElbProtocol, node_port: u16) -> WantedListener {
-    let backend = if protocol == ElbProtocol::Tls { ElbProtocol::Tcp } else { protocol };
-    WantedListener {
-        port: port.try_into().unwrap(),
-        protocol,
-        tls: (protocol == ElbProtocol::Tls).then(|| Tls {
-            certificates: vec!["cert-1".into()],
-            policy: None,
-            alpn: None,
-        }),
-        attributes: Attributes::new(),
-        target_group: WantedTargetGroup {
-            name: format!("k8s-default-web-{port}-{node_port}-{backend}").into(),
-            protocol: backend,
-            port: node_port.try_into().unwrap(),
-            target_type: TargetType::Instance,
-            family: IpFamily::V4,
-            health_check: check(),
-            attributes: Attributes::new(),
-            preserves_client_ip: true,
-            service_port: ("http".into(), Protocol::Tcp),
-        },
-    }
+    let tls = protocol == ElbProtocol::Tls;
+    let backend = if tls { ElbProtocol::Tcp } else { protocol };
+    let mut listener = fixtures::listener(port, node_port, backend);
+    listener.protocol = protocol;
+    listener.tls = tls.then(|| Tls { certificates: vec!["cert-1".into()], policy: None, alpn: None });
+    listener.target_group.name = format!("k8s-default-web-{port}-{node_port}-{backend}").into();
+    listener
 }
 
 pub(super) fn wanted(listeners: Vec<WantedListener>) -> Wanted {
-    Wanted {
-        owner: OwnerName { namespace: "default".into(), name: "web".into(), uid: "u-1".into() },
-        name: "au1".into(),
-        scheme: Scheme::InternetFacing,
-        ip_address_type: IpAddressType::Ipv4,
-        subnets: SubnetChoice::Discover,
-        allocations: Vec::new(),
-        private_ipv4: Vec::new(),
-        ipv6: Vec::new(),
-        ipv6_source_nat: None,
-        security: Security {
-            groups: Groups::Keep,
-            private_link_rules: None,
-            prefix_lists: Vec::new(),
-            manage_backend_rules: true,
-            node_rules: NodeRules::Networks,
-        },
-        listeners,
-        attributes: attributes(&[("load_balancing.cross_zone.enabled", "false")]),
-        deletion_protection: false,
-        extra_tags: Tags::new(),
-        sources: vec!["0.0.0.0/0".parse().unwrap()],
-        node_labels: Vec::new(),
-        target_type: TargetType::Instance,
-    }
+    let attributes = attributes(&[("load_balancing.cross_zone.enabled", "false")]);
+    Wanted { name: "au1".into(), listeners, attributes, ..fixtures::wanted() }
 }
 
 pub(super) fn attributes(pairs: &[(&str, &str)]) -> Attributes {

@@ -1,0 +1,116 @@
+//! The data plane side by side with nginx's stream module: `cargo bench -p openstack-local --bench dataplane`.
+//!
+//! Balancers and the server behind them are processes of their own, the clients are this one. Rounds alternate between the
+//! two balancers, the first of a round takes turns, and what is compared are medians: the machine's noise hits both.
+//! Without an `nginx` that has its stream module, only our own figures are shown.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+mod load;
+mod process;
+mod server;
+mod sheet;
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use self::{
+    load::Load,
+    process::Balancer,
+    sheet::{Measure, Sheet},
+};
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// Rounds, of which each measures everything once with each balancer.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds for each figure.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Idle connections for the measure of memory.
+    #[arg(long, default_value_t = 8_000)]
+    idle: usize,
+    /// Leaves nginx out.
+    #[arg(long)]
+    alone: bool,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What a process of this program is, if not the clients.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The server behind the balancers.
+    Server {
+        /// Where it listens.
+        listen: SocketAddr,
+    },
+    /// Our data plane.
+    Balancer {
+        /// Where it listens.
+        listen: SocketAddr,
+        /// The server behind it.
+        member: SocketAddr,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        match args.role {
+            Some(Role::Server { listen }) => server::serve(listen).await,
+            Some(Role::Balancer { listen, member }) => server::balance(listen, member).await,
+            None => compare(args).await,
+        }
+    })
+}
+
+async fn compare(args: Args) -> anyhow::Result<()> {
+    let server = process::server().await?;
+    let nginx = !args.alone && process::has_nginx();
+    if !nginx {
+        println!("no nginx with its stream module: only our own figures");
+    }
+    let load = Load { time: Duration::from_secs_f64(args.seconds), idle: args.idle };
+    let mut sheet = Sheet::default();
+    for round in 0..args.rounds {
+        let mut names = if nginx { vec!["ours", "nginx"] } else { vec!["ours"] };
+        if round % 2 == 1 {
+            names.reverse();
+        }
+        for name in names {
+            // A new one each time, so that memory is that of this round.
+            let balancer = Balancer::start(name, server.address).await?;
+            let figures = measure(&load, &balancer).await.with_context(|| format!("measure {name}"))?;
+            sheet.add(name, figures);
+        }
+        println!("round {} of {}", round + 1, args.rounds);
+    }
+    println!("{sheet}");
+    Ok(())
+}
+
+async fn measure(load: &Load, balancer: &Balancer) -> anyhow::Result<Vec<(Measure, f64)>> {
+    let mut figures = Vec::new();
+    let bytes = load.download(balancer.address).await?;
+    figures.push((Measure::Throughput, bytes / f64::from(1 << 20)));
+    let connections = load.connections(balancer.address).await?;
+    figures.push((Measure::ConnectionRate, connections.rate));
+    figures.push((Measure::ConnectionP99, connections.p99));
+    let paced = load.paced(balancer.address).await?;
+    figures.push((Measure::MessageP50, paced.p50));
+    figures.push((Measure::MessageP99, paced.p99));
+    let busy = load.busy(balancer.address).await?;
+    figures.push((Measure::BusyRate, busy.rate));
+    figures.push((Measure::BusyP99, busy.p99));
+    let idle = load.hold(balancer.address).await?;
+    figures.push((Measure::IdleMemory, balancer.memory()?));
+    drop(idle);
+    Ok(figures)
+}

@@ -1,0 +1,143 @@
+//! `openstack-local` as a process: it serves, explains what is wrong, ends when told, and loses nothing when killed.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+#[path = "process/cloud.rs"]
+mod cloud;
+
+use std::time::{Duration, Instant};
+
+use cloud::{Cloud, password, run};
+use serde_json::json;
+
+/// How often the process is killed.
+const KILLS: usize = 50;
+/// Longest time for all kills, after which fewer must do.
+const TIME: Duration = Duration::from_secs(120);
+/// Writers at once.
+const WRITERS: usize = 8;
+
+#[tokio::test]
+async fn the_cloud_serves_until_it_is_told_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let cloud = Cloud::start(dir.path()).await;
+    let token = cloud.token("admin", &password(dir.path(), "admin")).await;
+    assert_eq!(cloud.get("/identity/v3/projects", &token).await.0, 200);
+    cloud.terminate().await;
+    // Tokens are good after a restart, and passwords stay.
+    let cloud = Cloud::start(dir.path()).await;
+    assert_eq!(cloud.get("/identity/v3/projects", &token).await.0, 200);
+    cloud.token("demo", &password(dir.path(), "demo")).await;
+    cloud.terminate().await;
+}
+
+#[tokio::test]
+async fn bad_arguments_and_directories_are_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().to_str().unwrap();
+    let (code, error) = run(&["serve", "--state", state, "--listen", "0.0.0.0:0"]).await;
+    assert!(code == 1 && error.contains("--listen 0.0.0.0:0") && error.contains("--allow-non-loopback"), "{error}");
+    let (code, error) = run(&["credentials", "--state", state]).await;
+    assert!(code == 1 && error.contains("before the cloud first served"), "{error}");
+
+    let cloud = Cloud::start(dir.path()).await;
+    let (code, error) = run(&["serve", "--state", state, "--listen", "127.0.0.1:0"]).await;
+    assert!(code == 1 && error.contains(state) && error.contains("another process"), "{error}");
+    let (code, error) = run(&["credentials", "--state", state, "--user", "nobody"]).await;
+    assert!(code == 1 && error.contains("admin, demo"), "{error}");
+    let taken = cloud.address.to_string();
+    let other = tempfile::tempdir().unwrap();
+    let (code, error) = run(&["serve", "--state", other.path().to_str().unwrap(), "--listen", &taken]).await;
+    assert!(code == 1 && error.contains(&taken), "{error}");
+    cloud.terminate().await;
+
+    std::fs::write(dir.path().join("state.redb"), "no database").unwrap();
+    let (code, error) = run(&["serve", "--state", state, "--listen", "127.0.0.1:0"]).await;
+    assert!(code == 1 && error.contains(state) && error.contains("corrupt"), "{error}");
+}
+
+#[tokio::test]
+async fn credentials_are_for_the_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    Cloud::start(dir.path()).await.terminate().await;
+    let file = dir.path().join("credentials.json");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let first = password(dir.path(), "admin");
+    // Without the file the users get new passwords.
+    std::fs::remove_file(&file).unwrap();
+    let cloud = Cloud::start(dir.path()).await;
+    let second = password(dir.path(), "admin");
+    assert_ne!(first, second);
+    cloud.token("admin", &second).await;
+    cloud.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let mut cloud = Cloud::start(dir.path()).await;
+    let admin = password(dir.path(), "admin");
+    let token = cloud.token("admin", &admin).await;
+    let mut acknowledged: Vec<(String, String)> = Vec::new();
+    let mut deleted: Vec<String> = Vec::new();
+    let mut kills = 0;
+    while kills < KILLS && start.elapsed() < TIME {
+        let writers = (0..WRITERS).map(|writer| {
+            let (cloud, token, name) = (&cloud, &token, format!("p-{kills}-{writer}"));
+            async move { write_until_gone(cloud, token, &name).await }
+        });
+        let writers = futures::future::join_all(writers);
+        // Anywhere from before the first write to amid many.
+        let delay = Duration::from_micros(rand::random_range(0..60_000));
+        let killer = async {
+            tokio::time::sleep(delay).await;
+            cloud.kill().await;
+        };
+        let (written, ()) = tokio::join!(writers, killer);
+        for (mut created, mut removed) in written {
+            acknowledged.append(&mut created);
+            deleted.append(&mut removed);
+        }
+        kills += 1;
+        cloud = Cloud::start(dir.path()).await;
+        let projects = cloud.projects(&token).await;
+        let lost: Vec<_> =
+            acknowledged.iter().filter(|(id, name)| !deleted.contains(id) && projects.get(id) != Some(name)).collect();
+        assert!(lost.is_empty(), "after {kills} kills {lost:?} are gone");
+        let back: Vec<_> = deleted.iter().filter(|id| projects.contains_key(*id)).collect();
+        assert!(back.is_empty(), "after {kills} kills {back:?} are back");
+    }
+    assert!(kills >= KILLS / 2, "only {kills} kills in {TIME:?}");
+    assert!(acknowledged.len() > 2 * kills, "{} writes in {kills} kills show nothing", acknowledged.len());
+    assert!(!deleted.is_empty());
+    cloud.terminate().await;
+}
+
+/// Makes projects, deletes some again, until nobody answers. Returns what was acknowledged: IDs and names of those made,
+/// and IDs of those deleted or about to be.
+async fn write_until_gone(cloud: &Cloud, token: &str, prefix: &str) -> (Vec<(String, String)>, Vec<String>) {
+    let (mut created, mut deleted) = (Vec::new(), Vec::new());
+    for number in 0.. {
+        let name = format!("{prefix}-{number}");
+        let body = json!({"project": {"name": name}});
+        let Some((201, answer)) = cloud.try_send("POST", "/identity/v3/projects", token, Some(body)).await else {
+            break;
+        };
+        let id = answer["project"]["id"].as_str().unwrap().to_owned();
+        created.push((id.clone(), name));
+        if number % 4 == 3 {
+            match cloud.try_send("DELETE", &format!("/identity/v3/projects/{id}"), token, None).await {
+                Some((204, _)) => deleted.push(id),
+                // Nobody knows whether it was done.
+                _ => {
+                    created.pop();
+                    break;
+                }
+            }
+        }
+    }
+    (created, deleted)
+}

@@ -1,0 +1,139 @@
+//! Carries out one step and notes its effect in the picture.
+
+use openstack_api::octavia::{
+    HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Patch, Pool, PoolCreate,
+    ProvisioningStatus,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    api::Api,
+    plan::{Change, Step},
+    seen::{Seen, SeenMember},
+};
+use crate::client::OsError;
+
+/// How a step ended.
+pub(super) enum Ended {
+    /// It was carried out; the balancer is busy with it.
+    Done,
+    /// What it is about is not there any more, or not yet: the picture is wrong.
+    Replan,
+}
+
+/// Carries out a step. The picture has its effect then, and shows a balancer that is busy.
+pub(super) async fn apply(api: Api<'_>, seen: &mut Seen, step: &Step) -> Result<Ended, OsError> {
+    let call = step.change.call();
+    let (object, why) = (&*step.object, &*step.why);
+    match &step.change {
+        Change::Balancer(update) => {
+            let id = seen.balancer.id.clone();
+            let answer: LoadBalancer = api.update(call, &["loadbalancers", &id], update, why).await?;
+            seen.balancer = answer;
+        }
+        Change::CreateListener(body) => {
+            let body = ListenerCreate { loadbalancer_id: Some(seen.balancer.id.clone()), ..(**body).clone() };
+            let made: Listener = api.create(call, &["listeners"], value(&body), (object, why)).await?;
+            seen.listeners.push(made);
+        }
+        Change::UpdateListener(id, update) => {
+            let made: Listener = api.update(call, &["listeners", id], update, why).await?;
+            replace(&mut seen.listeners, |listener| listener.id == *id, made);
+        }
+        Change::DeleteListener(id) => {
+            api.delete(call, &["listeners", id], why).await?;
+            seen.drop_listener(id);
+        }
+        Change::CreatePool(Some(listener), body) => {
+            let body = PoolCreate { listener_id: Some(listener.clone()), ..(**body).clone() };
+            let made: Pool = api.create(call, &["pools"], value(&body), (object, why)).await?;
+            seen.members.insert(made.id.clone(), Vec::new());
+            for seen in seen.listeners.iter_mut().filter(|seen| seen.id == *listener) {
+                seen.default_pool_id = Some(made.id.clone());
+            }
+            seen.pools.push(made);
+        }
+        Change::UpdatePool(id, update) => {
+            let made: Pool = api.update(call, &["pools", id], update, why).await?;
+            replace(&mut seen.pools, |pool| pool.id == *id, made);
+        }
+        Change::DeletePool(id) => {
+            api.delete(call, &["pools", id], why).await?;
+            seen.drop_pool(id);
+        }
+        Change::SetMembers(Some(pool), members) => {
+            api.set_members(pool, members, why).await?;
+            seen.members.insert(pool.clone(), members.iter().map(SeenMember::from).collect());
+        }
+        Change::CreateMember(Some(pool), body) => {
+            let made: Member = api.create(call, &["pools", pool, "members"], value(body), (object, why)).await?;
+            seen.members.entry(pool.clone()).or_default().push(made.into());
+        }
+        Change::UpdateMember(pool, id, update) => {
+            let made: Member = api.update(call, &["pools", pool, "members", id], update, why).await?;
+            let members = seen.members.entry(pool.clone()).or_default();
+            replace(members, |member| member.id.as_deref() == Some(&**id), made.into());
+        }
+        Change::DeleteMember(pool, id) => {
+            api.delete(call, &["pools", pool, "members", id], why).await?;
+            let members = seen.members.entry(pool.clone()).or_default();
+            members.retain(|member| member.id.as_deref() != Some(&**id));
+        }
+        Change::CreateMonitor(Some(pool), body) => {
+            let mut body = value(body);
+            body["pool_id"] = Value::from(pool.as_str());
+            let made: HealthMonitor = api.create(call, &["healthmonitors"], body, (object, why)).await?;
+            set_monitor(seen, pool, Some(made));
+        }
+        Change::UpdateMonitor(id, update) => {
+            let made: HealthMonitor = api.update(call, &["healthmonitors", id], update, why).await?;
+            seen.monitors.insert(id.clone(), made);
+        }
+        Change::DeleteMonitor(id) => {
+            api.delete(call, &["healthmonitors", id], why).await?;
+            let of = seen.pools.iter().find(|pool| pool.monitor.healthmonitor_id.as_deref() == Some(id));
+            if let Some(pool) = of.map(|pool| pool.id.clone()) {
+                set_monitor(seen, &pool, None);
+            }
+        }
+        Change::CreatePool(None, _) | Change::SetMembers(None, _) | Change::CreateMember(None, _) => {
+            return Ok(Ended::Replan);
+        }
+        Change::CreateMonitor(None, _) => return Ok(Ended::Replan),
+    }
+    seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
+    Ok(Ended::Done)
+}
+
+fn replace<T>(all: &mut [T], is: impl Fn(&T) -> bool, with: T) {
+    if let Some(found) = all.iter_mut().find(|one| is(one)) {
+        *found = with;
+    }
+}
+
+fn set_monitor(seen: &mut Seen, pool: &str, monitor: Option<HealthMonitor>) {
+    for found in seen.pools.iter_mut().filter(|found| found.id == pool) {
+        let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
+        let before = std::mem::replace(&mut found.monitor, MonitorRef { healthmonitor_id });
+        if let Some(id) = before.healthmonitor_id {
+            seen.monitors.remove(&id);
+        }
+    }
+    seen.monitors.extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
+}
+
+/// Tells whether a step does no more than choose another algorithm, which a cloud may not have.
+pub(super) fn only_method(step: &Step) -> Option<(&str, &str)> {
+    let Change::UpdatePool(pool, update) = &step.change else { return None };
+    let alone = update.session_persistence.is_keep() && update.name.is_keep();
+    match &update.lb_algorithm {
+        Patch::Set(method) if alone => Some((pool, method.as_str())),
+        _ => None,
+    }
+}
+
+fn value(body: &impl Serialize) -> Value {
+    // Plain bodies of ours: text, numbers, lists and maps with text as keys.
+    serde_json::to_value(body).unwrap_or_default()
+}

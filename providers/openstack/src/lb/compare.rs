@@ -1,0 +1,96 @@
+//! Says what would be changed, without changing anything.
+
+use std::{net::IpAddr, sync::Arc};
+
+use ccm_core::{
+    k8s::LbStatus,
+    provider::{CloudError, Depth, Op, PlannedChange, Progress},
+};
+use openstack_api::octavia::ProvisioningStatus;
+
+use super::{
+    bring::{Core, Halt, Order, is_refused, unsettled},
+    memory::Known,
+    observe,
+    plan::Step,
+    status,
+};
+use crate::client::Call;
+
+impl Core {
+    /// Says what [`ensure`](Self::ensure) would change. Nothing of the children is read where the balancer says that they
+    /// were not changed.
+    pub(super) async fn plan(&self, op: &Op, order: &Order<'_>) -> Result<Vec<PlannedChange>, CloudError> {
+        let uid = &order.wanted.owner.uid;
+        let mut known = self.memory.take(uid);
+        let result = self.compare(op, order, &mut known).await;
+        if result.is_err() {
+            known.doubt();
+        }
+        self.memory.put(uid, known);
+        result.map_err(|halt| match halt {
+            Halt::Failed(error) => unsettled(error),
+            Halt::Wait(Progress::Pending { after, why }) => CloudError::transient(why).with_retry_after(after),
+            Halt::Wait(Progress::Done) => CloudError::transient("it is not known yet"),
+        })
+    }
+
+    async fn compare(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Vec<PlannedChange>, Halt> {
+        known.unfinished = false;
+        known.applied = None;
+        self.look(op, order, Depth::Verify, known).await?;
+        let planned = |operation: &str, object: &str, reason: &str| PlannedChange {
+            operation: operation.into(),
+            object: object.into(),
+            reason: reason.into(),
+        };
+        let Some(mut seen) = known.seen.take() else {
+            return Ok(vec![planned(Call::LoadBalancerCreate.name(), &order.wanted.name, "there is none")]);
+        };
+        let standing = self.standing(order, &seen);
+        if !known.complete {
+            observe::children(self.api(op), &mut seen, &standing).await?;
+            known.complete = true;
+        }
+        let mut steps = self.everything(order, &self.side(order, &seen, &standing))?;
+        steps.retain(|step| !is_refused(known, step));
+        let mut changes: Vec<_> = steps.iter().map(Step::describe).collect();
+        match &seen.balancer.provisioning_status {
+            ProvisioningStatus::Active => {}
+            ProvisioningStatus::Error => {
+                changes.push(planned(Call::LoadBalancerFailover.name(), &seen.balancer.id, "it is in error"));
+            }
+            pending => changes.push(planned("wait", &seen.balancer.id, pending.as_str())),
+        }
+        if let Some(task) = Self::task(order, &seen) {
+            let task = task?;
+            let found = self.groups.compare(self.api(op), task).await?;
+            known.group = found.is_empty().then(|| task.digest());
+            changes.extend(found);
+        }
+        if seen.balancer.provisioning_status == ProvisioningStatus::Active {
+            let (address, found) = self.matter(op, order, &standing).compare(known, &seen).await?;
+            changes.extend(found);
+            changes.extend(address.and_then(|address| unpublished(order, address)));
+        }
+        known.seen = Some(seen);
+        if changes.is_empty() {
+            known.applied = Some((Arc::new(order.wanted.clone()), order.backends.clone()));
+        }
+        Ok(changes)
+    }
+}
+
+/// A Service that shows something else.
+fn unpublished(order: &Order<'_>, address: IpAddr) -> Option<PlannedChange> {
+    let status = status::of(address, &order.wanted.shown);
+    let same = |a: &LbStatus, b: &LbStatus| {
+        let key = |status: &LbStatus| status.ingress.iter().map(|i| (i.ip, i.hostname.clone())).collect::<Vec<_>>();
+        key(a) == key(b)
+    };
+    (!same(&order.service.status, &status)).then(|| PlannedChange {
+        operation: "publish_status".into(),
+        object: order.wanted.name.clone(),
+        reason: format!("the service does not show {address}").into(),
+    })
+}

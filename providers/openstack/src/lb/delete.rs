@@ -1,0 +1,204 @@
+//! Takes away what there is of a Service: the whole balancer, or only its part of a shared one.
+
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{CloudError, EventKind, Op, Progress},
+};
+use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+
+use super::{
+    bring::{Core, Halt},
+    floating,
+    memory::Known,
+    model::OwnerName,
+    names,
+    observe::{self, Question},
+    ownership::{Standing, is_made_for_services, standing},
+    plan,
+    seen::Seen,
+};
+
+/// What is to go.
+pub(super) struct Doomed<'a> {
+    pub(super) owner: &'a OwnerName,
+    /// What is left of the Service.
+    pub(super) service: &'a ServiceView,
+    /// Whether the floating IP stays allocated.
+    pub(super) keep: bool,
+}
+
+impl Core {
+    /// Deletes everything of a Service. Nothing is success.
+    pub(super) async fn delete(&self, op: &Op, doomed: &Doomed<'_>) -> Result<Progress, CloudError> {
+        let uid = &doomed.owner.uid;
+        let mut known = self.memory.take(uid);
+        let result = match self.take_away(op, doomed, &mut known).await {
+            Ok(()) => Ok(Progress::Done),
+            Err(Halt::Wait(progress)) => Ok(progress),
+            Err(Halt::Failed(error)) => Err(error),
+        };
+        match &result {
+            Ok(Progress::Done) => {}
+            Ok(Progress::Pending { .. }) => self.memory.put(uid, known),
+            Err(_) => {
+                let deleting = known.deleting.take();
+                self.memory.put(uid, Known { deleting, ..Known::default() });
+            }
+        }
+        result
+    }
+
+    async fn take_away(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known) -> Result<(), Halt> {
+        let api = self.api(op);
+        if let Some(id) = known.deleting.clone() {
+            self.until_gone(op, known, &id).await?;
+        } else {
+            match self.find(op, doomed).await? {
+                Some(balancer) => self.take_away_from(op, doomed, known, balancer).await?,
+                None => {
+                    if !doomed.keep {
+                        let owner = doomed.owner;
+                        let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
+                        floating::release_left(api, &description).await?;
+                    }
+                }
+            }
+        }
+        let owner = doomed.owner;
+        let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
+        match self.groups.remove(api, &group).await? {
+            Progress::Done => Ok(()),
+            pending @ Progress::Pending { .. } => Err(Halt::Wait(pending)),
+        }
+    }
+
+    async fn find(&self, op: &Op, doomed: &Doomed<'_>) -> Result<Option<LoadBalancer>, Halt> {
+        let question = Question::of(&self.cluster, doomed.owner, doomed.service);
+        // That the ID is out of date is no mistake any more.
+        Ok(observe::locate(self.api(op), &Question { served: true, ..question }).await?)
+    }
+
+    async fn take_away_from(
+        &self,
+        op: &Op,
+        doomed: &Doomed<'_>,
+        known: &mut Known,
+        balancer: LoadBalancer,
+    ) -> Result<(), Halt> {
+        let id = balancer.id.clone();
+        match &balancer.provisioning_status {
+            ProvisioningStatus::Active | ProvisioningStatus::Error => known.waiting = None,
+            ProvisioningStatus::PendingDelete => {
+                known.deleting = Some(id.clone().into());
+                return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
+            }
+            other => {
+                let why = format!("load balancer {id} is {other}");
+                return Err(self.pending(op, known, &why));
+            }
+        }
+        let served = observe::is_served(doomed.service);
+        let standing = standing(&self.cluster, doomed.owner, served, &balancer);
+        let made_for_services = is_made_for_services(&balancer, doomed.owner);
+        let shared = standing.others(&balancer).next().is_some();
+        let mut seen = Seen::bare(balancer);
+        if made_for_services && !shared && self.is_all_mine(op, &standing, &mut seen).await? {
+            return self.delete_whole(op, doomed, known, seen).await;
+        }
+        if seen.listeners.is_empty() {
+            observe::children(self.api(op), &mut seen, &standing).await?;
+        }
+        known.seen = Some(seen);
+        self.withdraw(op, known, &standing).await
+    }
+
+    /// Tells whether nobody else has anything on a balancer. Of one that bears this Service's own name that is known by its
+    /// tags; of another its listeners are asked for.
+    async fn is_all_mine(&self, op: &Op, standing: &Standing, seen: &mut Seen) -> Result<bool, Halt> {
+        if standing.owner {
+            return Ok(true);
+        }
+        if !self.features.tags {
+            return Ok(false);
+        }
+        observe::children(self.api(op), seen, standing).await?;
+        Ok(seen.listeners.iter().all(|listener| standing.is_mine(listener)))
+    }
+
+    /// Deletes a whole balancer: its floating IP first, while its port says which one that is.
+    async fn delete_whole(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known, mut seen: Seen) -> Result<(), Halt> {
+        let api = self.api(op);
+        let why = "its Service is gone";
+        if let (Some(port), false) = (seen.balancer.vip_port_id.as_deref(), doomed.keep) {
+            floating::release(api, port).await?;
+        }
+        let id = seen.balancer.id.clone();
+        if !self.settings.cascade_delete {
+            if seen.listeners.is_empty() && seen.pools.is_empty() {
+                seen.listeners = api.listeners(&id).await?;
+                seen.pools = api.pools(&id).await?;
+            }
+            if let Some(step) = plan::clearance(&seen).into_iter().next() {
+                known.seen = Some(seen);
+                self.step(op, known, &step).await?;
+                return Err(self.pending(op, known, &format!("load balancer {id} is taken apart")));
+            }
+        }
+        match api.delete_balancer(&id, self.settings.cascade_delete, why).await {
+            Ok(()) => {}
+            Err(error) if error.is_immutable() => {
+                return Err(self.pending(op, known, &format!("load balancer {id} is busy")));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        known.deleting = Some(id.clone().into());
+        known.waiting = None;
+        self.until_gone(op, known, &id).await
+    }
+
+    async fn until_gone(&self, op: &Op, known: &mut Known, id: &str) -> Result<(), Halt> {
+        match self.api(op).balancer(id).await? {
+            None => {}
+            Some(found) if found.provisioning_status == ProvisioningStatus::Deleted => {}
+            Some(found) if found.provisioning_status == ProvisioningStatus::PendingDelete => {
+                return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
+            }
+            Some(found) => {
+                // The deletion failed, or never was: the next call begins anew.
+                known.deleting = None;
+                let status = &found.provisioning_status;
+                op.event(EventKind::Warning, "LoadBalancerDeleteFailed", &format!("load balancer {id} is {status}"));
+                return Err(self.pending(op, known, &format!("load balancer {id} is not deleted, but {status}")));
+            }
+        }
+        known.deleting = None;
+        known.waiting = None;
+        Ok(())
+    }
+
+    /// Takes this Service's listeners, pools and tag off a balancer that stays.
+    async fn withdraw(&self, op: &Op, known: &mut Known, standing: &Standing) -> Result<(), Halt> {
+        loop {
+            let Some(seen) = &known.seen else { return Ok(()) };
+            let id = seen.balancer.id.clone();
+            if seen.balancer.provisioning_status.is_pending() {
+                match self.api(op).balancer(&id).await? {
+                    None => return Ok(()),
+                    Some(found) if found.provisioning_status.is_pending() => {
+                        return Err(self.pending(op, known, &format!("load balancer {id} is busy")));
+                    }
+                    Some(found) => {
+                        if let Some(seen) = &mut known.seen {
+                            seen.balancer = found;
+                        }
+                    }
+                }
+                continue;
+            }
+            let Some(step) = plan::withdrawal(seen, standing, self.features.tags).into_iter().next() else {
+                return Ok(());
+            };
+            self.step(op, known, &step).await?;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the cluster owns: load balancers and security groups, each with the Service it was made for. Floating IPs are not
+//! listed: one that is kept looks like one that was left.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
+use openstack_api::{
+    neutron::SecurityGroup,
+    octavia::{LoadBalancer, ProvisioningStatus},
+};
+
+use super::{LoadBalancers, floating, memory::pause, names, security};
+
+const LOAD_BALANCER: &str = "load balancer";
+const SECURITY_GROUP: &str = "security group";
+
+#[async_trait]
+impl Inventory for LoadBalancers {
+    /// Lists balancers whose name and tags are of one Service of this cluster, and security groups whose description is. A
+    /// name that was cut does not say whose it is, and a balancer of several Services is no single one's.
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        let api = self.core.api(op);
+        let balancers = api.balancers(&[]).await?;
+        let listed = balancers.iter().filter_map(|balancer| {
+            let created = balancer.created_at.as_deref().and_then(|at| format!("{at}Z").parse().ok());
+            let owner = self.owner_of_balancer(balancer)?;
+            Some(OwnedObject { kind: Arc::from(LOAD_BALANCER), id: balancer.id.as_str().into(), owner, created })
+        });
+        let groups = api.groups(&[]).await?;
+        let groups = groups.iter().filter_map(|group| {
+            let owner = self.owner_of_group(group)?;
+            let created = group.standard.created_at.parse().ok();
+            Some(OwnedObject { kind: Arc::from(SECURITY_GROUP), id: group.id.as_str().into(), owner, created })
+        });
+        Ok(listed.chain(groups).collect())
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let api = self.core.api(op);
+        match &*object.kind {
+            LOAD_BALANCER => {
+                let Some(found) = api.balancer(&object.id).await? else { return Ok(Progress::Done) };
+                let waits = || {
+                    let why = format!("load balancer {} is {}", found.id, found.provisioning_status).into();
+                    Ok(Progress::Pending { after: pause(op), why })
+                };
+                match found.provisioning_status {
+                    ProvisioningStatus::Deleted => return Ok(Progress::Done),
+                    ref status if status.is_pending() => return waits(),
+                    _ => check(object, self.owner_of_balancer(&found).as_ref())?,
+                }
+                if let Some(port) = found.vip_port_id.as_deref() {
+                    floating::release(api, port).await?;
+                }
+                match api.delete_balancer(&found.id, true, "nothing stands behind it").await {
+                    Ok(()) => {
+                        let why = format!("load balancer {} is being deleted", found.id).into();
+                        Ok(Progress::Pending { after: pause(op), why })
+                    }
+                    Err(error) if error.is_immutable() => waits(),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            SECURITY_GROUP => {
+                let Some(found) = api.group(&object.id).await? else { return Ok(Progress::Done) };
+                check(object, self.owner_of_group(&found).as_ref())?;
+                security::remove(api, &found).await
+            }
+            other => Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
+        }
+    }
+}
+
+impl LoadBalancers {
+    /// Reads whose a balancer is: the one Service that its tags name, else that of its name.
+    fn owner_of_balancer(&self, balancer: &LoadBalancer) -> Option<Owner> {
+        if !balancer.name.starts_with(names::PREFIX) {
+            return None;
+        }
+        let mut tags = balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX));
+        let name = match (tags.next(), tags.next()) {
+            (None, _) => &balancer.name,
+            (Some(tag), None) => tag,
+            (Some(_), Some(_)) => return None,
+        };
+        let (cluster, namespace, name) = names::owner_of(name)?;
+        let ours = *cluster == *self.core.cluster;
+        ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
+    }
+
+    /// Reads whose a security group is from its description, which names the cluster.
+    fn owner_of_group(&self, group: &SecurityGroup) -> Option<Owner> {
+        let rest = group.standard.description.strip_prefix("Security Group for ")?;
+        let (service, cluster) = rest.split_once(" Service LoadBalancer in cluster ")?;
+        let (namespace, name) = service.split_once('/')?;
+        let suffix = format!("-{namespace}-{name}");
+        let uid = group.name.strip_prefix("lb-sg-")?.strip_suffix(&*suffix)?;
+        let ours = *cluster == *self.core.cluster;
+        ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(uid.into()) })
+    }
+}
+
+fn check(object: &OwnedObject, owner: Option<&Owner>) -> Result<(), CloudError> {
+    if owner == Some(&object.owner) {
+        return Ok(());
+    }
+    let message = format!("{} {} is not owned for the same Service any more", object.kind, object.id);
+    Err(CloudError::new(ErrorKind::Conflict, message))
+}

@@ -1,0 +1,117 @@
+//! What this process knows of each Service's balancer: what it read, and what it changed since.
+//!
+//! Nobody else changes these things in the ordinary run of things; what somebody changes by hand is found by the comparison
+//! that the framework asks for now and then. After an error nothing is known any more.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use ccm_core::provider::{Digest, Op};
+use openstack_api::neutron::FloatingIp;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{model::Wanted, nodes::Backend, seen::Seen};
+
+/// Bounds of the pause between two looks at a balancer that is not ready.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// What is known of the floating IP on the VIP's port.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Attached {
+    /// It has to be read.
+    #[default]
+    Unread,
+    /// There is none.
+    Nothing,
+    /// This one.
+    This(Box<FloatingIp>),
+}
+
+impl Attached {
+    /// Returns the floating IP that is known to be there.
+    pub(super) fn get(&self) -> Option<&FloatingIp> {
+        match self {
+            Self::This(floating) => Some(floating),
+            Self::Unread | Self::Nothing => None,
+        }
+    }
+}
+
+impl From<Option<FloatingIp>> for Attached {
+    fn from(found: Option<FloatingIp>) -> Self {
+        found.map_or(Self::Nothing, |floating| Self::This(Box::new(floating)))
+    }
+}
+
+/// What is known of one Service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// What there is; `None` when that has to be read.
+    pub(super) seen: Option<Seen>,
+    /// Whether the children are known too.
+    pub(super) complete: bool,
+    /// When it was last read from the cloud.
+    pub(super) read_at: Option<Instant>,
+    /// Floating IP on the VIP's port.
+    pub(super) floating: Attached,
+    /// What it was completely brought to, with these backends.
+    pub(super) applied: Option<(Arc<Wanted>, Vec<Backend>)>,
+    /// What the security group and the ports were completely brought to.
+    pub(super) group: Option<Digest>,
+    /// Whether something was begun and not finished, so that the picture is to be used at any depth.
+    pub(super) unfinished: bool,
+    /// Since when the balancer is waited for, and whether a warning was given.
+    pub(super) waiting: Option<(Instant, bool)>,
+    /// When the balancer was last failed over.
+    pub(super) failed_over: Option<Instant>,
+    /// Balancer that is being deleted.
+    pub(super) deleting: Option<Box<str>>,
+    /// Algorithm that the cloud refused for a pool: not to be tried again by this process.
+    pub(super) refused_method: Option<(String, Box<str>)>,
+}
+
+impl Known {
+    /// Forgets what there is.
+    pub(super) fn doubt(&mut self) {
+        (self.seen, self.complete, self.read_at) = (None, false, None);
+        (self.floating, self.applied, self.group, self.unfinished) = (Attached::Unread, None, None, false);
+    }
+
+    /// Returns how long to wait for the balancer: the longer it takes the longer, counted from its last change.
+    pub(super) fn pause(&mut self) -> Duration {
+        let (since, _) = *self.waiting.get_or_insert((Instant::now(), false));
+        (since.elapsed() / 2).clamp(PAUSES.0, PAUSES.1)
+    }
+
+    /// Tells once that the wait has become long.
+    pub(super) fn has_become_long(&mut self, patience: Duration) -> bool {
+        match &mut self.waiting {
+            Some((since, warned)) if !*warned && since.elapsed() >= patience => {
+                *warned = true;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What is known of all Services, by UID. A Service is owned by one worker at a time.
+#[derive(Debug, Default)]
+pub(super) struct Memory(Mutex<HashMap<Box<str>, Known>>);
+
+impl Memory {
+    /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known: whoever took it may be dropped
+    /// amid a change.
+    pub(super) fn take(&self, uid: &str) -> Known {
+        self.0.lock().remove(uid).unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, uid: &str, known: Known) {
+        self.0.lock().insert(uid.into(), known);
+    }
+}
+
+/// Waits as long as it was waited so far, which doubles the time between tries, within bounds.
+pub(super) fn pause(op: &Op) -> Duration {
+    op.pending_for().clamp(PAUSES.0, PAUSES.1)
+}

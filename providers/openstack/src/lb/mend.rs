@@ -1,0 +1,111 @@
+//! Waits for a balancer that is busy, and mends one in error.
+
+use std::time::Duration;
+
+use ccm_core::provider::{CloudError, EventKind, Op, Progress};
+use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use tokio::time::Instant;
+
+use super::{
+    bring::{Core, Halt, Order, gone},
+    floating,
+    memory::Known,
+    observe,
+    ownership::standing,
+};
+
+/// How often a balancer is failed over at most: what one failover does not mend another seldom does.
+const FAILOVERS: Duration = Duration::from_secs(1800);
+
+impl Core {
+    /// Waits until the balancer takes changes, and mends one in error.
+    pub(super) async fn ready(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
+        self.poll(op, known).await?;
+        let Some(seen) = &known.seen else { return Err(gone().into()) };
+        let balancer = seen.balancer.clone();
+        match &balancer.provisioning_status {
+            ProvisioningStatus::Active => {
+                known.waiting = None;
+                Ok(())
+            }
+            ProvisioningStatus::Error => Err(self.mend(op, order, &balancer, known).await),
+            pending => Err(self.pending(op, known, &format!("load balancer {} is {pending}", balancer.id))),
+        }
+    }
+
+    /// Looks whether a busy balancer is still busy.
+    async fn poll(&self, op: &Op, known: &mut Known) -> Result<(), Halt> {
+        let Some(seen) = &mut known.seen else { return Ok(()) };
+        if !seen.balancer.provisioning_status.is_pending() {
+            return Ok(());
+        }
+        match self.api(op).balancer(&seen.balancer.id).await? {
+            Some(balancer) => seen.balancer = balancer,
+            None => {
+                known.doubt();
+                return Err(gone().into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pending(&self, op: &Op, known: &mut Known, why: &str) -> Halt {
+        let after = known.pause();
+        if known.has_become_long(self.settings.patience) {
+            let note = format!("{why} for more than {} s", self.settings.patience.as_secs());
+            op.event(EventKind::Warning, "LoadBalancerPendingLong", &note);
+        }
+        known.unfinished = true;
+        Halt::Wait(Progress::Pending { after, why: why.into() })
+    }
+
+    /// Mends a balancer in error: one that never served is made anew, one that did is failed over, and what is not this
+    /// Service's is left to its owner.
+    async fn mend(&self, op: &Op, order: &Order<'_>, balancer: &LoadBalancer, known: &mut Known) -> Halt {
+        let served = observe::is_served(order.service);
+        let standing = standing(&self.cluster, &order.wanted.owner, served, balancer);
+        let failed = |what: &str| {
+            let message = format!("load balancer {} is in error{what}", balancer.id);
+            Halt::Failed(CloudError::transient(message))
+        };
+        if !standing.owner {
+            return failed(", and another Service's");
+        }
+        let shared = standing.others(balancer).next().is_some();
+        let api = self.api(op);
+        if !served && !shared {
+            let why = "it could not be made";
+            op.event(EventKind::Warning, "LoadBalancerCreateFailed", &format!("load balancer {} {why}", balancer.id));
+            known.doubt();
+            if let Some(port) = balancer.vip_port_id.as_deref()
+                && let Err(error) = floating::release(api, port).await
+            {
+                return error.into();
+            }
+            return match api.delete_balancer(&balancer.id, true, why).await {
+                Ok(()) => failed(": it is deleted and made anew"),
+                Err(error) => error.into(),
+            };
+        }
+        let lately = known.failed_over.is_some_and(|at| at.elapsed() < FAILOVERS);
+        if !self.features.failover || lately {
+            return failed("");
+        }
+        known.failed_over = Some(Instant::now());
+        match api.fail_over(&balancer.id, "it is in error").await {
+            Ok(()) => {
+                op.event(
+                    EventKind::Warning,
+                    "LoadBalancerFailover",
+                    &format!("load balancer {} was in error", balancer.id),
+                );
+                if let Some(seen) = &mut known.seen {
+                    seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
+                }
+                known.waiting = None;
+                self.pending(op, known, &format!("load balancer {} is failed over", balancer.id))
+            }
+            Err(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Looks at what there is of a Service's balancer.
+
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{CloudError, ErrorKind},
+};
+use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use tokio::time::Instant;
+
+use super::{
+    annotations,
+    api::Api,
+    memory::Known,
+    model::OwnerName,
+    names,
+    ownership::Standing,
+    seen::{Seen, SeenMember},
+};
+use crate::client::OsError;
+
+/// Which balancer is meant.
+#[derive(Clone, Debug)]
+pub(super) struct Question<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) who: &'a OwnerName,
+    /// ID that the Service names.
+    pub(super) id: Option<&'a str>,
+    /// Whether the Service was served before.
+    pub(super) served: bool,
+}
+
+impl<'a> Question<'a> {
+    /// Reads it from a Service.
+    pub(super) fn of(cluster: &'a str, who: &'a OwnerName, service: &'a ServiceView) -> Self {
+        let text = |row: &annotations::Annotation| service.annotations.get(&*row.key()).map(|text| text.trim());
+        let id = text(&annotations::LOAD_BALANCER_ID).filter(|id| !id.is_empty());
+        Self { cluster, who, id, served: is_served(service) }
+    }
+}
+
+/// Tells whether a Service was served before: it shows an address, or did.
+pub(super) fn is_served(service: &ServiceView) -> bool {
+    !service.status.ingress.is_empty() || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+}
+
+/// Finds the balancer: by ID, else by its names. One that is on its way out counts only by ID.
+pub(super) async fn locate(api: Api<'_>, question: &Question<'_>) -> Result<Option<LoadBalancer>, CloudError> {
+    if let Some(id) = question.id {
+        match api.balancer(id).await? {
+            Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => return Ok(Some(found)),
+            // What was written there is out of date. A balancer that is to be shared and is not there is a mistake.
+            _ if question.served => {}
+            _ => {
+                let message = format!("load balancer {id}, which the Service names, is not there");
+                return Err(CloudError::invalid_input(message));
+            }
+        }
+    }
+    let name = names::load_balancer(question.cluster, &question.who.namespace, &question.who.name);
+    let mut found = named(api, &name).await?;
+    if found.is_empty() && question.served && !question.who.uid.is_empty() {
+        found = named(api, &names::legacy_load_balancer(&question.who.uid)).await?;
+    }
+    if found.len() > 1 {
+        let ids: Vec<_> = found.iter().map(|balancer| &*balancer.id).collect();
+        let message = format!("there are several load balancers {name}: {}", ids.join(", "));
+        return Err(CloudError::new(ErrorKind::Conflict, message));
+    }
+    Ok(found.pop())
+}
+
+async fn named(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OsError> {
+    let mut found = api.balancers(&[("name", name)]).await?;
+    let leaves =
+        |status: &ProvisioningStatus| matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete);
+    // A service that does not know the filter would list everything.
+    found.retain(|balancer| balancer.name == name && !leaves(&balancer.provisioning_status));
+    Ok(found)
+}
+
+/// Reads the children of a balancer: listeners and pools once, members and monitors of those pools that are this Service's.
+///
+/// # Errors
+/// Those of the requests; nothing is half known then.
+pub(super) async fn children(api: Api<'_>, seen: &mut Seen, standing: &Standing) -> Result<(), OsError> {
+    let mut found = Seen::bare(seen.balancer.clone());
+    found.listeners = api.listeners(&seen.balancer.id).await?;
+    found.pools = api.pools(&seen.balancer.id).await?;
+    let mine = found.listeners.iter().filter(|listener| standing.is_mine(listener));
+    let pools: Vec<_> = mine.filter_map(|listener| found.pool_of(listener)).cloned().collect();
+    for pool in pools {
+        // The pool's own list of members says whether there are any to ask for.
+        let members = if pool.members.is_empty() { Vec::new() } else { api.members(&pool.id).await? };
+        found.members.insert(pool.id.clone(), members.into_iter().map(SeenMember::from).collect());
+        if let Some(id) = &pool.monitor.healthmonitor_id
+            && let Some(monitor) = api.monitor(id).await?
+        {
+            found.monitors.insert(id.clone(), monitor);
+        }
+    }
+    *seen = found;
+    Ok(())
+}
+
+/// Looks at a balancer again whose children are known. They are as they were if the balancer says that nothing was changed:
+/// every change of a child is one of the balancer. Answers `None` when the balancer is gone.
+pub(super) async fn refresh(api: Api<'_>, known: &mut Known) -> Result<Option<()>, OsError> {
+    let Some(seen) = &mut known.seen else { return Ok(None) };
+    let Some(balancer) = api.balancer(&seen.balancer.id).await? else { return Ok(None) };
+    let busy = |balancer: &LoadBalancer| balancer.provisioning_status.is_pending();
+    // While it is busy with our own change it is to become something else.
+    let expected = known.unfinished || busy(&seen.balancer);
+    if !expected && (balancer.updated_at != seen.balancer.updated_at || busy(&balancer)) {
+        known.complete = false;
+    }
+    seen.balancer = balancer;
+    known.read_at = Some(Instant::now());
+    Ok(Some(()))
+}

@@ -1,0 +1,80 @@
+//! Whose a load balancer and its listeners are, by name and tags.
+
+use openstack_api::octavia::{Listener, LoadBalancer};
+
+use super::{model::OwnerName, names};
+
+/// How a Service stands to a balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether the balancer is called as this Service's. Others may have listeners on it nevertheless.
+    pub owner: bool,
+    /// The Service's name for balancers, which is its tag.
+    pub name: Box<str>,
+    /// The same as it was under another name of the cluster; `None` unless the balancer still has that.
+    pub former: Option<Former>,
+}
+
+/// How things were called under another name of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// Name of the cluster.
+    pub cluster: Box<str>,
+    /// Name of the balancer, and tag.
+    pub name: Box<str>,
+}
+
+/// Tells how a Service stands to a balancer. `served`: it was already, so that a balancer that carries its name but for
+/// that of the cluster is its own, and not another cluster's.
+pub fn standing(cluster: &str, who: &OwnerName, served: bool, balancer: &LoadBalancer) -> Standing {
+    let name = names::load_balancer(cluster, &who.namespace, &who.name);
+    let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
+    let owner = *balancer.name == *name || legacy;
+    let former = former(cluster, who, balancer).filter(|_| served && !owner);
+    Standing { owner: owner || former.as_ref().is_some_and(|former| *former.name == *balancer.name), name, former }
+}
+
+/// Finds the name that a Service had under another name of the cluster: that of the balancer, or a tag of it.
+fn former(cluster: &str, who: &OwnerName, balancer: &LoadBalancer) -> Option<Former> {
+    let before = names::cluster_of(&balancer.name);
+    if before.is_empty() || before == cluster || !balancer.name.starts_with(names::PREFIX) {
+        return None;
+    }
+    let name = names::load_balancer(before, &who.namespace, &who.name);
+    let known = *balancer.name == *name || balancer.tags.iter().any(|tag| **tag == *name);
+    known.then(|| Former { cluster: before.into(), name })
+}
+
+impl Standing {
+    /// Tells whether a tag is this Service's.
+    pub fn is_own_tag(&self, tag: &str) -> bool {
+        *tag == *self.name || self.former.as_ref().is_some_and(|former| *former.name == *tag)
+    }
+
+    /// Tells whether a listener is this Service's: it has the tag, or none at all on a balancer of this Service.
+    pub fn is_mine(&self, listener: &Listener) -> bool {
+        listener.tags.iter().any(|tag| self.is_own_tag(tag)) || (listener.tags.is_empty() && self.owner)
+    }
+
+    /// Returns the tags of other Services.
+    pub fn others<'a>(&'a self, balancer: &'a LoadBalancer) -> impl Iterator<Item = &'a str> {
+        let tags = balancer.tags.iter().map(|tag| &**tag);
+        tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
+    }
+
+    /// Returns tags with this Service's among them, each once, and all others as they are.
+    pub fn tagged(&self, tags: &[String]) -> Vec<String> {
+        let former = |tag: &&String| self.former.as_ref().is_none_or(|former| *former.name != ***tag);
+        let mut tags: Vec<String> = tags.iter().filter(former).cloned().collect();
+        if !tags.iter().any(|tag| **tag == *self.name) {
+            tags.push(self.name.to_string());
+        }
+        tags
+    }
+}
+
+/// Tells whether a balancer was made for Services and not by a person.
+pub fn is_made_for_services(balancer: &LoadBalancer, who: &OwnerName) -> bool {
+    let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
+    balancer.name.starts_with(names::PREFIX) || legacy
+}

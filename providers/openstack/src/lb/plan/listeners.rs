@@ -1,0 +1,105 @@
+//! What a listener lacks.
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use openstack_api::octavia::{Listener, ListenerUpdate, Patch};
+
+use super::Side;
+use crate::lb::{
+    body::FORWARDED_FOR,
+    model::{ListenerProtocol, Timeouts, WantedListener},
+};
+
+/// Timeouts where Octavia shows none.
+const DEFAULTS: Timeouts = Timeouts { client_data: 50_000, member_connect: 5_000, member_data: 50_000, tcp_inspect: 0 };
+
+/// Returns what to change of a listener, and in which points it differs.
+pub(super) fn differences(
+    side: &Side<'_>,
+    wanted: &WantedListener,
+    seen: &Listener,
+) -> Option<(ListenerUpdate, Vec<&'static str>)> {
+    let (mut update, mut why) = (ListenerUpdate::default(), Vec::new());
+    if side.features.tags {
+        let tags = side.standing.tagged(&seen.tags);
+        if tags != seen.tags {
+            update.tags = Patch::Set(tags);
+            why.push("tags");
+        }
+    }
+    if i64::from(wanted.connection_limit) != seen.connection_limit {
+        update.connection_limit = Patch::Set(wanted.connection_limit.into());
+        why.push("connection limit");
+    }
+    headers(wanted, seen, &mut update, &mut why);
+    if wanted.tls_container.is_some() && wanted.tls_container.as_deref() != seen.default_tls_container_ref.as_deref() {
+        update.default_tls_container_ref =
+            wanted.tls_container.as_deref().map_or(Patch::Keep, |to| Patch::Set(to.into()));
+        why.push("certificate");
+    }
+    if let Some(timeouts) = &wanted.timeouts {
+        set_timeouts(timeouts, seen, &mut update, &mut why);
+    }
+    if let Some(allowed) = &wanted.allowed
+        && !allows(seen, allowed)
+    {
+        update.allowed_cidrs = Patch::Set(allowed.iter().map(ToString::to_string).collect());
+        why.push("source ranges");
+    }
+    (!why.is_empty()).then_some((update, why))
+}
+
+/// Other headers stay.
+fn headers(wanted: &WantedListener, seen: &Listener, update: &mut ListenerUpdate, why: &mut Vec<&'static str>) {
+    let speaks_http = matches!(wanted.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
+    let is_on = seen.insert_headers.get(FORWARDED_FOR).is_some_and(|value| value == "true");
+    if !speaks_http || is_on == wanted.forwarded_for {
+        return;
+    }
+    let mut headers = seen.insert_headers.clone();
+    if wanted.forwarded_for {
+        headers.insert(FORWARDED_FOR.into(), "true".into());
+    } else {
+        headers.remove(FORWARDED_FOR);
+    }
+    update.insert_headers = Patch::Set(headers);
+    why.push("headers");
+}
+
+fn set_timeouts(wanted: &Timeouts, seen: &Listener, update: &mut ListenerUpdate, why: &mut Vec<&'static str>) {
+    let fields = [
+        (wanted.client_data, seen.timeout_client_data, DEFAULTS.client_data, &mut update.timeout_client_data),
+        (
+            wanted.member_connect,
+            seen.timeout_member_connect,
+            DEFAULTS.member_connect,
+            &mut update.timeout_member_connect,
+        ),
+        (wanted.member_data, seen.timeout_member_data, DEFAULTS.member_data, &mut update.timeout_member_data),
+        (wanted.tcp_inspect, seen.timeout_tcp_inspect, DEFAULTS.tcp_inspect, &mut update.timeout_tcp_inspect),
+    ];
+    let mut differ = false;
+    for (wanted, seen, default, field) in fields {
+        let wanted = wanted.unsigned_abs();
+        if seen.unwrap_or(default.unsigned_abs()) != wanted {
+            *field = Patch::Set(wanted);
+            differ = true;
+        }
+    }
+    if differ {
+        why.push("timeouts");
+    }
+}
+
+/// Tells whether a listener admits exactly these networks. One that has no list, or an empty one, admits everybody.
+fn allows(seen: &Listener, wanted: &[IpNet]) -> bool {
+    let open = || wanted.iter().any(|network| network.prefix_len() == 0) && wanted.len() == 1;
+    match seen.allowed_cidrs.as_deref() {
+        None | Some([]) => open(),
+        Some(list) => {
+            let seen: Option<BTreeSet<IpNet>> = list.iter().map(|text| text.parse().ok()).collect();
+            seen.is_some_and(|seen| seen == wanted.iter().copied().collect())
+        }
+    }
+}

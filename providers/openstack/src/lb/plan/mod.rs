@@ -1,0 +1,278 @@
+//! What has to be done so that a balancer becomes what is wanted. Pure: what is wanted and what there is go in, steps come
+//! out. Of the steps only the first is carried out before the plan is made anew, because Octavia takes one change at a time
+//! and what it answers belongs to the picture.
+
+pub mod floating;
+mod listeners;
+mod pools;
+mod step;
+
+use std::collections::BTreeSet;
+
+use ccm_core::provider::{CloudError, ErrorKind};
+use openstack_api::octavia::{
+    HealthMonitorUpdate, Listener, ListenerUpdate, LoadBalancerUpdate, Patch, Pool, PoolUpdate,
+};
+
+pub use self::step::{Change, Step};
+use super::{
+    body,
+    features::Features,
+    model::{Wanted, WantedListener, transport},
+    names,
+    nodes::WantedMember,
+    ownership::Standing,
+    seen::Seen,
+};
+
+/// Both sides of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// What there is.
+    pub seen: &'a Seen,
+    /// How the Service stands to it.
+    pub standing: &'a Standing,
+    /// What the cloud can do.
+    pub features: Features,
+    /// Whether members are changed one by one.
+    pub serial: bool,
+    /// Name after which children are called: the Service's, on shared balancers too.
+    pub name: &'a str,
+    /// Subnet of new members.
+    pub subnet: Option<&'a str>,
+    /// Subnet that members must be in, where somebody named one.
+    pub exact_subnet: Option<&'a str>,
+}
+
+impl<'a> Side<'a> {
+    /// Returns the listener that serves a port.
+    pub fn listener_of(&self, wanted: &WantedListener) -> Option<&'a Listener> {
+        let key = (wanted.protocol.as_str(), wanted.port);
+        let mut mine = self.seen.listeners.iter().filter(|listener| self.standing.is_mine(listener));
+        mine.find(|listener| (listener.protocol.as_str(), listener.protocol_port) == key)
+    }
+}
+
+/// Plans everything of a balancer that is there. `members`: by listener.
+///
+/// # Errors
+/// The balancer cannot be shared in this way: too many Services, an internal one, a port that is taken.
+pub fn plan(
+    side: &Side<'_>,
+    wanted: &Wanted,
+    members: &[Vec<WantedMember>],
+    most: usize,
+) -> Result<Vec<Step>, CloudError> {
+    sharing(side, wanted, most)?;
+    for listener in &wanted.listeners {
+        conflict(side, listener)?;
+    }
+    let mut steps = Vec::new();
+    if side.standing.former.is_none() {
+        steps.extend(own_tag(side));
+    }
+    steps.extend(renamed_children(side));
+    let (in_the_way, others): (Vec<_>, Vec<_>) = surplus(side, wanted).partition(|seen| {
+        let taken = (transport(seen.protocol.as_str()), seen.protocol_port);
+        let missing = wanted.listeners.iter().filter(|wanted| side.listener_of(wanted).is_none());
+        missing.map(|wanted| (transport(wanted.protocol.as_str()), wanted.port)).any(|wanted| wanted == taken)
+    });
+    // Octavia has room for one listener on a port: the old one goes first.
+    for listener in in_the_way {
+        steps.extend(removal(side.seen, listener, "another protocol is wanted on its port"));
+    }
+    for (listener, members) in wanted.listeners.iter().zip(members) {
+        steps.extend(one_listener(side, listener, members));
+    }
+    for listener in others {
+        steps.extend(removal(side.seen, listener, "no port wants it"));
+    }
+    steps.extend(orphans(side));
+    if side.standing.former.is_some() {
+        steps.extend(own_tag(side));
+    }
+    Ok(steps)
+}
+
+/// Plans the members of what is there and nothing else.
+pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
+    let one = |(wanted, members): (&WantedListener, &Vec<WantedMember>)| {
+        let pool = side.listener_of(wanted).and_then(|listener| side.seen.pool_of(listener));
+        let pool = pool.filter(|pool| pool.protocol.as_str() == wanted.pool.protocol.as_str());
+        pool.map_or_else(Vec::new, |pool| pools::plan_members(side, wanted, members, Some(pool)))
+    };
+    wanted.listeners.iter().zip(members).flat_map(one).collect()
+}
+
+/// Plans to take a Service's listeners off a balancer that stays.
+pub fn withdrawal(seen: &Seen, standing: &Standing, tags: bool) -> Vec<Step> {
+    let mine = seen.listeners.iter().filter(|listener| standing.is_mine(listener));
+    let mut steps: Vec<_> = mine.flat_map(|listener| removal(seen, listener, "its Service is gone")).collect();
+    let left: Vec<String> = seen.balancer.tags.iter().filter(|tag| !standing.is_own_tag(tag)).cloned().collect();
+    if tags && left.len() != seen.balancer.tags.len() {
+        let update = LoadBalancerUpdate { tags: Patch::Set(left), ..LoadBalancerUpdate::default() };
+        steps.push(Step::new(Change::Balancer(update), &*seen.balancer.name, "the Service of a tag is gone"));
+    }
+    steps
+}
+
+/// Plans to take everything off a balancer that is to be deleted.
+pub fn clearance(seen: &Seen) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for pool in &seen.pools {
+        if let Some(monitor) = &pool.monitor.healthmonitor_id {
+            let change = Change::DeleteMonitor(monitor.clone());
+            steps.push(Step::new(change, &**monitor, "its load balancer is to be deleted"));
+        }
+        let change = Change::DeletePool(pool.id.clone());
+        steps.push(Step::new(change, &*pool.name, "its load balancer is to be deleted"));
+    }
+    for listener in &seen.listeners {
+        let change = Change::DeleteListener(listener.id.clone());
+        steps.push(Step::new(change, &*listener.name, "its load balancer is to be deleted"));
+    }
+    steps
+}
+
+/// Checks that the balancer may be used.
+fn sharing(side: &Side<'_>, wanted: &Wanted, most: usize) -> Result<(), CloudError> {
+    let (balancer, standing) = (&side.seen.balancer, side.standing);
+    if standing.owner {
+        return Ok(());
+    }
+    let refuse = |message: String| Err(CloudError::invalid_input(message));
+    let id = &balancer.id;
+    if !side.features.tags {
+        return refuse(format!("load balancer {id} is not this Service's, and this cloud has no tags to share it by"));
+    }
+    if wanted.internal {
+        return refuse(format!("internal Service cannot share load balancer {id}"));
+    }
+    let (others, listed) = (standing.others(balancer).count(), balancer.tags.iter().any(|t| standing.is_own_tag(t)));
+    if !listed && others + 1 > most {
+        return refuse(format!("load balancer {id} already has {others} Services, and max-shared-lb is {most}"));
+    }
+    Ok(())
+}
+
+/// Checks that a port is not another's. Octavia counts by transport: HTTP is on TCP's ports.
+pub fn conflict(side: &Side<'_>, wanted: &WantedListener) -> Result<(), CloudError> {
+    let key = (transport(wanted.protocol.as_str()), wanted.port);
+    let mut there = side.seen.listeners.iter();
+    let taken = there.find(|seen| (transport(seen.protocol.as_str()), seen.protocol_port) == key);
+    match taken {
+        Some(seen) if !side.standing.is_mine(seen) => {
+            let (port, id) = (wanted.label(), &side.seen.balancer.id);
+            let message = format!("the listener port {port} already exists on load balancer {id}");
+            Err(CloudError::new(ErrorKind::Conflict, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts the Service's tag on the balancer, and its new name if the cluster was renamed.
+fn own_tag(side: &Side<'_>) -> Option<Step> {
+    let (balancer, standing) = (&side.seen.balancer, side.standing);
+    let mut update = LoadBalancerUpdate::default();
+    let mut why = Vec::new();
+    let tags = standing.tagged(&balancer.tags);
+    if side.features.tags && tags != balancer.tags {
+        update.tags = Patch::Set(tags);
+        why.push("the Service's tag is missing");
+    }
+    if let Some(former) = &standing.former
+        && *former.name == *balancer.name
+    {
+        update.name = Patch::Set(standing.name.to_string());
+        why.push("the cluster was renamed");
+    }
+    (!why.is_empty()).then(|| Step::new(Change::Balancer(update), &*balancer.name, why.join(", ")))
+}
+
+/// Gives listeners of this Service, their pools and monitors the new name of the cluster. Tags of listeners are compared
+/// with the rest of them.
+fn renamed_children(side: &Side<'_>) -> Vec<Step> {
+    let Some(former) = &side.standing.former else { return Vec::new() };
+    let new = names::cluster_of(side.name);
+    let renamed = |name: &str| {
+        let renamed = names::rename(&former.cluster, new, name);
+        (names::cluster_of(name) == &*former.cluster && *renamed != *name).then(|| renamed.to_string())
+    };
+    let why = "the cluster was renamed";
+    let mut steps = Vec::new();
+    for listener in side.seen.listeners.iter().filter(|listener| side.standing.is_mine(listener)) {
+        let pool = side.seen.pool_of(listener);
+        if let Some(monitor) = pool.and_then(|pool| side.seen.monitor_of(pool))
+            && let Some(name) = renamed(&monitor.name)
+        {
+            let update = HealthMonitorUpdate { name: Patch::Set(name), ..HealthMonitorUpdate::default() };
+            let change = Change::UpdateMonitor(monitor.id.clone(), Box::new(update));
+            steps.push(Step::new(change, &*monitor.name, why));
+        }
+        if let Some(pool) = pool
+            && let Some(name) = renamed(&pool.name)
+        {
+            let update = PoolUpdate { name: Patch::Set(name), ..PoolUpdate::default() };
+            steps.push(Step::new(Change::UpdatePool(pool.id.clone(), Box::new(update)), &*pool.name, why));
+        }
+        if let Some(name) = renamed(&listener.name) {
+            let tags = side.features.tags.then(|| side.standing.tagged(&listener.tags));
+            let tags = tags.map_or(Patch::Keep, Patch::Set);
+            let update = ListenerUpdate { name: Patch::Set(name), tags, ..ListenerUpdate::default() };
+            let change = Change::UpdateListener(listener.id.clone(), Box::new(update));
+            steps.push(Step::new(change, &*listener.name, why));
+        }
+    }
+    steps
+}
+
+fn one_listener(side: &Side<'_>, wanted: &WantedListener, members: &[WantedMember]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let seen = side.listener_of(wanted);
+    match seen {
+        None => {
+            let body = Box::new(body::listener(wanted, side.name, side.features));
+            let name = names::listener(wanted.index, side.name);
+            steps.push(Step::new(Change::CreateListener(body), name, format!("port {} has none", wanted.label())));
+        }
+        Some(seen) => {
+            if let Some((update, why)) = listeners::differences(side, wanted, seen) {
+                let change = Change::UpdateListener(seen.id.clone(), Box::new(update));
+                steps.push(Step::new(change, &*seen.name, format!("differs: {}", why.join(", "))));
+            }
+        }
+    }
+    let pool = seen.and_then(|listener| side.seen.pool_of(listener));
+    steps.extend(pools::plan(side, wanted, members, pool));
+    steps
+}
+
+/// Returns listeners of this Service that no port wants.
+fn surplus<'a>(side: &'a Side<'a>, wanted: &'a Wanted) -> impl Iterator<Item = &'a Listener> {
+    let used: BTreeSet<&str> =
+        wanted.listeners.iter().filter_map(|wanted| side.listener_of(wanted)).map(|seen| &*seen.id).collect();
+    let mine = side.seen.listeners.iter().filter(|listener| side.standing.is_mine(listener));
+    mine.filter(move |listener| !used.contains(&*listener.id))
+}
+
+/// Takes a listener away: its pool first, since a pool without its listener is hard to find again.
+fn removal(seen: &Seen, listener: &Listener, why: &str) -> Vec<Step> {
+    let pool = seen.pool_of(listener).filter(|pool| pool.listeners.iter().all(|of| of.id == listener.id));
+    let pool = pool.map(|pool| Step::new(Change::DeletePool(pool.id.clone()), &*pool.name, why));
+    let listener = Step::new(Change::DeleteListener(listener.id.clone()), &*listener.name, why);
+    pool.into_iter().chain([listener]).collect()
+}
+
+/// Takes away pools that are called as this Service's and serve no listener.
+fn orphans<'a>(side: &'a Side<'a>) -> impl Iterator<Item = Step> + 'a {
+    let is_used = |pool: &Pool| {
+        let by = |listener: &Listener| listener.default_pool_id.as_deref() == Some(&*pool.id);
+        !pool.listeners.is_empty() || side.seen.listeners.iter().any(by)
+    };
+    let orphaned =
+        side.seen.pools.iter().filter(move |pool| names::is_pool_of(&pool.name, side.name) && !is_used(pool));
+    orphaned.map(|pool| Step::new(Change::DeletePool(pool.id.clone()), &*pool.name, "it serves no listener"))
+}
+
+#[cfg(test)]
+mod tests;

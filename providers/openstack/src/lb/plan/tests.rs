@@ -1,0 +1,458 @@
+use std::collections::BTreeMap;
+
+use ccm_core::k8s::ServiceView;
+use openstack_api::octavia::{HealthMonitor, LoadBalancer};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::lb::{
+    features::Driver, interpret, model::OwnerName, ownership::standing, seen::SeenMember, settings::Settings,
+};
+
+const NAME: &str = "kube_service_c1_ns_web";
+const OTHER: &str = "kube_service_c1_ns_other";
+
+fn features() -> Features {
+    Features::of((2, 30), &Driver::parse(""))
+}
+
+fn listener(id: &str, protocol: &str, port: u16, tags: &[&str]) -> Listener {
+    let body = json!({
+        "id": id, "name": format!("listener_0_{NAME}"), "provisioning_status": "ACTIVE", "operating_status": "ONLINE",
+        "protocol": protocol, "protocol_port": port, "tags": tags, "default_pool_id": format!("pool-{id}"),
+        "allowed_cidrs": ["0.0.0.0/0"],
+    });
+    serde_json::from_value(body).unwrap()
+}
+
+fn pool(listener: &str, protocol: &str) -> Pool {
+    let body = json!({
+        "id": format!("pool-{listener}"), "name": format!("pool_0_{NAME}"), "provisioning_status": "ACTIVE",
+        "operating_status": "ONLINE", "protocol": protocol, "lb_algorithm": "ROUND_ROBIN",
+        "listeners": [{"id": listener}],
+    });
+    serde_json::from_value(body).unwrap()
+}
+
+fn balancer(name: &str, tags: &[&str]) -> LoadBalancer {
+    let body = json!({
+        "id": "lb", "name": name, "provisioning_status": "ACTIVE", "operating_status": "ONLINE", "tags": tags,
+        "vip_address": "10.0.0.5", "vip_port_id": "vip", "vip_subnet_id": "subnet",
+    });
+    serde_json::from_value(body).unwrap()
+}
+
+/// A balancer of this Service with a listener for each port.
+fn seen(ports: &[(&str, &str, u16)]) -> Seen {
+    let mut seen = Seen::bare(balancer(NAME, &[NAME]));
+    for (id, protocol, port) in ports {
+        seen.listeners.push(listener(id, protocol, *port, &[NAME]));
+        let of_pool = if matches!(*protocol, "TERMINATED_HTTPS") { "HTTP" } else { protocol };
+        seen.pools.push(pool(id, of_pool));
+        seen.members.insert(format!("pool-{id}"), vec![member("10.0.0.11", 30000 + port)]);
+    }
+    seen
+}
+
+fn member(address: &str, port: u16) -> SeenMember {
+    let (id, subnet) = (Some(format!("m-{address}").into()), Some("subnet".into()));
+    SeenMember { id, address: address.into(), port, weight: 1, subnet, monitor_port: None }
+}
+
+fn wanted_with(ports: &[u16], annotations: &[(&str, &str)], settings: &Settings) -> Wanted {
+    let ports = ports.iter().map(|port| ccm_core::k8s::ServicePort {
+        name: format!("p{port}").into(),
+        protocol: ccm_core::k8s::Protocol::Tcp,
+        port: std::num::NonZeroU16::new(*port).unwrap(),
+        node_port: std::num::NonZeroU16::new(30000 + port),
+        target_port: "80".into(),
+        app_protocol: None,
+    });
+    let key = |key: &str| format!("{}{key}", crate::lb::annotations::PREFIX).into();
+    let annotations: BTreeMap<_, _> = annotations.iter().map(|(k, v)| (key(k), (*v).into())).collect();
+    let ports = ports.collect();
+    let service = ServiceView { ports, annotations, uid: "uid".into(), ..ServiceView::named("ns", "web") };
+    *interpret::read(&service, settings, features(), "c1").wanted.unwrap()
+}
+
+fn wanted(ports: &[u16], annotations: &[(&str, &str)]) -> Wanted {
+    wanted_with(ports, annotations, &Settings::default())
+}
+
+fn backends(addresses: &[&str]) -> Vec<crate::lb::nodes::Backend> {
+    let backend = |address: &&str| crate::lb::nodes::Backend {
+        node: format!("node-{address}").into(),
+        address: address.parse().unwrap(),
+        server: None,
+    };
+    addresses.iter().map(backend).collect()
+}
+
+struct Case<'a> {
+    seen: &'a Seen,
+    wanted: &'a Wanted,
+    addresses: &'a [&'a str],
+    serial: bool,
+    exact: Option<&'a str>,
+    served: bool,
+}
+
+impl<'a> Case<'a> {
+    fn new(seen: &'a Seen, wanted: &'a Wanted) -> Self {
+        Self { seen, wanted, addresses: &["10.0.0.11"], serial: false, exact: None, served: true }
+    }
+
+    fn side<T>(&self, then: impl FnOnce(&Side<'_>) -> T) -> T {
+        let standing = standing("c1", &self.wanted.owner, self.served, &self.seen.balancer);
+        then(&Side {
+            seen: self.seen,
+            standing: &standing,
+            features: features(),
+            serial: self.serial,
+            name: &self.wanted.name,
+            subnet: self.exact.or(Some("subnet")),
+            exact_subnet: self.exact,
+        })
+    }
+
+    fn plan(&self) -> Result<Vec<Step>, CloudError> {
+        let backends = backends(self.addresses);
+        let members: Vec<_> =
+            self.wanted.listeners.iter().map(|l| crate::lb::nodes::members(&l.pool, &backends)).collect();
+        self.side(|side| plan(side, self.wanted, &members, 2))
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.plan().unwrap().iter().map(short).collect()
+    }
+}
+
+fn plan_of(seen: &Seen, wanted: &Wanted) -> Vec<String> {
+    Case::new(seen, wanted).steps()
+}
+
+/// Operation and object, in short.
+fn short(step: &Step) -> String {
+    let object = match &step.change {
+        Change::Balancer(_) => "lb".to_owned(),
+        Change::CreateListener(body) => format!("{}/{}", body.protocol.as_ref().unwrap(), body.protocol_port),
+        Change::UpdateListener(id, _)
+        | Change::DeleteListener(id)
+        | Change::UpdatePool(id, _)
+        | Change::DeletePool(id)
+        | Change::UpdateMonitor(id, _)
+        | Change::DeleteMonitor(id) => id.clone(),
+        Change::CreatePool(listener, body) => {
+            format!("{} on {}", body.protocol.as_ref().unwrap(), listener.as_deref().unwrap_or("new"))
+        }
+        Change::SetMembers(pool, members) => {
+            let list: Vec<_> = members.iter().map(|m| format!("{}:{}", m.address, m.protocol_port)).collect();
+            format!("{} {}", pool.as_deref().unwrap_or("new"), list.join(" "))
+        }
+        Change::CreateMember(_, body) => body.address.clone(),
+        Change::UpdateMember(_, id, _) | Change::DeleteMember(_, id) => id.to_string(),
+        Change::CreateMonitor(pool, body) => {
+            format!("{} on {}", body.kind.as_ref().unwrap(), pool.as_deref().unwrap_or("new"))
+        }
+    };
+    let call = step.change.call().name().trim_start_matches("loadbalancer_");
+    format!("{call} {object}")
+}
+
+fn body(step: &Step) -> Value {
+    match &step.change {
+        Change::Balancer(update) => serde_json::to_value(update),
+        Change::UpdateListener(_, update) => serde_json::to_value(update),
+        Change::UpdatePool(_, update) => serde_json::to_value(update),
+        Change::UpdateMonitor(_, update) => serde_json::to_value(update),
+        Change::SetMembers(_, members) => serde_json::to_value(members),
+        other => panic!("{other:?}"),
+    }
+    .unwrap()
+}
+
+#[test]
+fn what_upstream_left_needs_nothing() {
+    assert_eq!(plan_of(&seen(&[("a", "TCP", 80), ("b", "TCP", 443)]), &wanted(&[80, 443], &[])), [""; 0]);
+    let mut open = seen(&[("a", "TCP", 80)]);
+    open.listeners[0].allowed_cidrs = None;
+    open.listeners[0].tags = Vec::new();
+    let steps = Case::new(&open, &wanted(&[80], &[])).plan().unwrap();
+    assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [json!({"tags": [NAME]})]);
+}
+
+// L01 L02 L03 L04 L05 L06 L07
+#[test]
+fn listeners_that_no_port_wants_go_and_no_others() {
+    let web = wanted(&[80], &[]);
+    let create = ["listener_create TCP/80", "pool_create TCP on new", "members_update new 10.0.0.11:30080"];
+    assert_eq!(plan_of(&seen(&[]), &web), create);
+    let gone = |id: &str| [format!("pool_delete pool-{id}"), format!("listener_delete {id}")];
+    let other = seen(&[("b", "TCP", 81)]);
+    let expected: Vec<String> = create.iter().map(ToString::to_string).chain(gone("b")).collect();
+    assert_eq!(plan_of(&other, &web), expected);
+    assert_eq!(plan_of(&seen(&[("a", "TCP", 80)]), &web), [""; 0]);
+    let four = seen(&[("a", "TCP", 80), ("b", "TCP", 81), ("c", "TCP", 82), ("d", "TCP", 83)]);
+    for (kept, id) in [(80, "a"), (81, "b"), (82, "c"), (83, "d")] {
+        let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != id).flat_map(gone).collect::<Vec<_>>();
+        assert_eq!(plan_of(&four, &wanted(&[kept], &[])), others);
+    }
+}
+
+// L14 L15 L16 L17 L18
+#[test]
+fn a_port_of_somebody_else_is_a_conflict() {
+    let shared = |tags: &[&str], protocol: &str, owner: bool| {
+        let name = if owner { NAME } else { OTHER };
+        let mut seen = Seen::bare(balancer(name, &[OTHER]));
+        seen.listeners.push(listener("a", protocol, 9090, tags));
+        seen
+    };
+    let conflicts = |tags: &[&str], owner: bool, protocol: &str, port: u16| {
+        let (seen, wanted) = (shared(tags, protocol, owner), wanted(&[port], &[]));
+        let result = Case::new(&seen, &wanted).side(|side| conflict(side, &wanted.listeners[0]));
+        result.is_err_and(|error| error.to_string().contains("already exists"))
+    };
+    assert!(!conflicts(&[NAME], false, "TCP", 9090));
+    assert!(conflicts(&[OTHER], false, "TCP", 9090));
+    assert!(!conflicts(&[], true, "TCP", 9090));
+    assert!(!conflicts(&[], true, "TCP", 9091));
+    assert!(!conflicts(&[OTHER], false, "TCP", 9091));
+    assert!(conflicts(&[], false, "TCP", 9090), "without a tag it is the owner's");
+    assert!(conflicts(&[OTHER], true, "TCP", 9090), "the tag counts on an own balancer too");
+    for protocol in ["HTTP", "TERMINATED_HTTPS", "HTTPS", "PROMETHEUS"] {
+        assert!(conflicts(&[OTHER], false, protocol, 9090), "{protocol} is on TCP's port");
+    }
+    assert!(!conflicts(&[OTHER], false, "UDP", 9090));
+}
+
+#[test]
+fn another_protocol_on_the_same_port_needs_the_old_listener_gone_first() {
+    let switched =
+        plan_of(&seen(&[("a", "TCP", 80), ("b", "TCP", 81)]), &wanted(&[80, 81], &[("x-forwarded-for", "true")]));
+    let deletions = switched.iter().position(|step| step == "listener_delete b").unwrap();
+    let creations = switched.iter().position(|step| step == "listener_create HTTP/80").unwrap();
+    assert!(deletions < creations, "{switched:#?}");
+    assert_eq!(switched[..2], ["pool_delete pool-a", "listener_delete a"]);
+}
+
+#[test]
+fn tags_and_headers_of_others_stay_on_a_listener() {
+    let mut there = seen(&[("a", "HTTP", 80)]);
+    there.listeners[0].tags = vec!["team".into(), NAME.into()];
+    there.listeners[0].insert_headers = [("X-Forwarded-Port".into(), "true".into())].into();
+    let steps = Case::new(&there, &wanted(&[80], &[("x-forwarded-for", "true")])).plan().unwrap();
+    let headers = json!({"insert_headers": {"X-Forwarded-For": "true", "X-Forwarded-Port": "true"}});
+    assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [headers]);
+    let mut shared = seen(&[("a", "TCP", 80)]);
+    shared.listeners[0].tags = vec!["team".into()];
+    let error = Case::new(&shared, &wanted(&[80], &[])).plan().unwrap_err();
+    assert!(error.to_string().contains("already exists"), "one with tags of others alone is not ours: {error}");
+}
+
+#[test]
+fn each_difference_of_a_listener_is_one_change_of_it() {
+    let updates = |there: &Seen, annotations: &[(&str, &str)]| {
+        let steps = Case::new(there, &wanted(&[80], annotations)).plan().unwrap();
+        steps.iter().map(body).collect::<Vec<_>>()
+    };
+    let plain = seen(&[("a", "TCP", 80)]);
+    assert_eq!(updates(&plain, &[("connection-limit", "7")]), [json!({"connection_limit": 7})]);
+    assert_eq!(updates(&plain, &[("timeout-member-data", "1000")]), [json!({"timeout_member_data": 1000})]);
+    let ranges = wanted_ranges(&["10.0.0.0/8"]);
+    let steps = Case::new(&plain, &ranges).plan().unwrap();
+    assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [json!({"allowed_cidrs": ["10.0.0.0/8"]})]);
+    let mut other = plain.clone();
+    other.listeners[0].allowed_cidrs = Some(vec!["10.0.0.0/8".into(), "192.168.0.0/16".into()]);
+    let same = wanted_ranges(&["192.168.0.0/16", "10.1.2.3/8"]);
+    assert_eq!(plan_of(&other, &same), [""; 0]);
+}
+
+fn wanted_ranges(ranges: &[&str]) -> Wanted {
+    let mut wanted = wanted(&[80], &[]);
+    wanted.listeners[0].allowed =
+        Some(ranges.iter().map(|range| range.parse::<ipnet::IpNet>().unwrap().trunc()).collect());
+    wanted
+}
+
+#[test]
+fn affinity_and_algorithm_of_a_pool_are_repaired() {
+    let mut there = seen(&[("a", "TCP", 80)]);
+    let mut sticky = wanted(&[80], &[("lb-method", "SOURCE_IP")]);
+    sticky.listeners[0].pool.sticky = true;
+    let steps = Case::new(&there, &sticky).plan().unwrap();
+    let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {
+        "type": "SOURCE_IP", "cookie_name": null, "persistence_timeout": null, "persistence_granularity": null}});
+    assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [both]);
+    there.pools[0].session_persistence = Some(openstack_api::octavia::SessionPersistence::SOURCE_IP);
+    let steps = Case::new(&there, &wanted(&[80], &[])).plan().unwrap();
+    assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [json!({"session_persistence": null})]);
+}
+
+#[test]
+fn a_pool_of_another_protocol_is_made_anew() {
+    let steps = plan_of(&seen(&[("a", "TCP", 80)]), &wanted(&[80], &[("proxy-protocol", "v2")]));
+    let expected = ["pool_delete pool-a", "pool_create PROXYV2 on a", "members_update new 10.0.0.11:30080"];
+    assert_eq!(steps, expected);
+}
+
+#[test]
+fn a_batch_holds_all_members_and_is_sent_only_when_one_differs() {
+    let (there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
+    let two = Case { addresses: &["10.0.0.11", "10.0.0.12"], ..Case::new(&there, &web) };
+    assert_eq!(two.steps(), ["members_update pool-a 10.0.0.11:30080 10.0.0.12:30080"]);
+    let none = Case { addresses: &[], ..Case::new(&there, &web) };
+    assert_eq!(none.steps(), ["members_update pool-a "]);
+    let mut empty = there.clone();
+    empty.members.clear();
+    let none = Case { addresses: &[], ..Case::new(&empty, &web) };
+    assert_eq!(none.steps(), [""; 0], "a batch of nothing on nothing would change nothing");
+    let mut drained = there.clone();
+    drained.members.get_mut("pool-a").unwrap()[0].weight = 0;
+    let steps = Case::new(&drained, &web).plan().unwrap();
+    assert_eq!(body(&steps[0])[0]["weight"], 1);
+    let mut checked = there.clone();
+    checked.members.get_mut("pool-a").unwrap()[0].monitor_port = Some(1);
+    assert_eq!(plan_of(&checked, &web).len(), 1);
+}
+
+#[test]
+fn members_elsewhere_are_moved_half_at_a_time_and_only_to_a_named_subnet() {
+    let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
+    let members: Vec<_> = ["10.0.0.11", "10.0.0.12", "10.0.0.13"].map(|address| member(address, 30080)).into();
+    there.members.insert("pool-a".into(), members);
+    fn case<'a>(there: &'a Seen, web: &'a Wanted, exact: Option<&'a str>) -> Case<'a> {
+        let addresses = &["10.0.0.11", "10.0.0.12", "10.0.0.13"];
+        Case { addresses, exact, ..Case::new(there, web) }
+    }
+    assert_eq!(case(&there, &web, None).steps(), [""; 0], "nobody names a subnet");
+    let mut subnets = Vec::new();
+    for _ in 0..6 {
+        let steps = case(&there, &web, Some("new")).plan().unwrap();
+        let Some(Step { change: Change::SetMembers(_, members), .. }) = steps.first() else { break };
+        assert!(!members.is_empty(), "somebody always serves");
+        there.members.insert("pool-a".into(), members.iter().map(SeenMember::from).collect());
+        subnets.push(members.iter().filter(|member| member.subnet_id.as_deref() == Some("new")).count());
+    }
+    assert_eq!(subnets, [0, 2, 2, 3]);
+    assert_eq!(case(&there, &web, Some("new")).steps(), [""; 0]);
+}
+
+#[test]
+fn serial_drivers_get_members_one_by_one() {
+    let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
+    there.members.get_mut("pool-a").unwrap().push(member("10.0.0.19", 30080));
+    there.members.get_mut("pool-a").unwrap()[0].weight = 0;
+    let case = Case { addresses: &["10.0.0.11", "10.0.0.12"], serial: true, ..Case::new(&there, &web) };
+    assert_eq!(case.steps(), ["member_create 10.0.0.12", "member_update m-10.0.0.11", "member_delete m-10.0.0.19"]);
+}
+
+fn monitor(kind: &str, delay: u32) -> HealthMonitor {
+    let body = json!({
+        "id": "hm", "name": "monitor", "type": kind, "delay": delay, "timeout": 3, "max_retries": 1,
+        "max_retries_down": 3, "provisioning_status": "ACTIVE", "operating_status": "ONLINE",
+    });
+    serde_json::from_value(body).unwrap()
+}
+
+#[test]
+fn monitors_are_made_changed_made_anew_and_deleted() {
+    let checked = |kind: &str, delay: u32| {
+        let mut there = seen(&[("a", "TCP", 80)]);
+        there.pools[0].monitor.healthmonitor_id = Some("hm".into());
+        there.monitors.insert("hm".into(), monitor(kind, delay));
+        there
+    };
+    let on = wanted(&[80], &[("enable-health-monitor", "true")]);
+    assert_eq!(plan_of(&seen(&[("a", "TCP", 80)]), &on), ["healthmonitor_create TCP on pool-a"]);
+    assert_eq!(plan_of(&checked("TCP", 5), &on), [""; 0]);
+    assert_eq!(plan_of(&checked("TCP", 6), &on), ["healthmonitor_update hm"]);
+    let anew = ["healthmonitor_delete hm", "healthmonitor_create TCP on pool-a"];
+    assert_eq!(plan_of(&checked("PING", 5), &on), anew);
+    assert_eq!(plan_of(&checked("TCP", 5), &wanted(&[80], &[])), ["healthmonitor_delete hm"]);
+}
+
+#[test]
+fn a_secondary_marks_the_balancer_before_it_puts_anything_on_it() {
+    let mut shared = Seen::bare(balancer(OTHER, &[OTHER, "team"]));
+    shared.listeners.push(listener("o", "TCP", 443, &[OTHER]));
+    let web = wanted(&[80], &[]);
+    let steps = Case::new(&shared, &web).plan().unwrap();
+    assert_eq!(body(&steps[0]), json!({"tags": [OTHER, "team", NAME]}));
+    assert_eq!(short(&steps[1]), "listener_create TCP/80");
+    assert!(steps.iter().all(|step| !short(step).contains("delete")), "the owner's listener stays");
+}
+
+#[test]
+fn a_balancer_is_shared_within_limits() {
+    let third = "kube_service_c1_ns_third";
+    let refused = |tags: &[&str], settings: &Settings| {
+        let shared = Seen::bare(balancer(OTHER, tags));
+        Case::new(&shared, &wanted_with(&[80], &[], settings)).plan().map_err(|error| error.to_string())
+    };
+    assert!(refused(&[OTHER], &Settings::default()).is_ok());
+    assert!(refused(&[OTHER, third], &Settings::default()).unwrap_err().contains("max-shared-lb is 2"));
+    assert!(refused(&[OTHER, third, NAME], &Settings::default()).is_ok(), "it is on it already");
+    let internal = Settings { internal: true, ..Settings::default() };
+    assert!(refused(&[OTHER], &internal).unwrap_err().contains("internal"));
+    let shared = Seen::bare(balancer(OTHER, &[OTHER]));
+    let web = wanted(&[80], &[]);
+    let error = Case::new(&shared, &web).side(|side| {
+        let side = Side { features: Features::of((2, 4), &Driver::parse("")), ..*side };
+        plan(&side, &web, &[Vec::new()], 2).unwrap_err()
+    });
+    assert!(error.to_string().contains("no tags"), "{error}");
+}
+
+#[test]
+fn pools_that_serve_nothing_go_if_they_are_called_as_ours() {
+    let mut there = seen(&[("a", "TCP", 80)]);
+    let mut orphan = pool("x", "TCP");
+    (orphan.id, orphan.listeners) = ("orphan".into(), Vec::new());
+    let foreign = Pool { name: "mine".into(), id: "foreign".into(), ..orphan.clone() };
+    there.pools.extend([orphan, foreign]);
+    assert_eq!(plan_of(&there, &wanted(&[80], &[])), ["pool_delete orphan"]);
+}
+
+#[test]
+fn a_renamed_cluster_takes_its_balancer_along() {
+    let old = "kube_service_before_ns_web";
+    let mut there = seen(&[("a", "TCP", 80)]);
+    there.balancer = balancer(old, &[old, "team"]);
+    there.listeners[0].tags = vec![old.into(), "team".into()];
+    (there.listeners[0].name, there.pools[0].name) = (format!("listener_0_{old}"), format!("pool_0_{old}"));
+    let web = wanted(&[80], &[]);
+    let steps = Case::new(&there, &web).plan().unwrap();
+    let bodies: Vec<_> = steps.iter().map(body).collect();
+    let expected = [
+        json!({"name": format!("pool_0_{NAME}")}),
+        json!({"name": format!("listener_0_{NAME}"), "tags": ["team", NAME]}),
+        json!({"tags": ["team", NAME]}),
+        json!({"name": NAME, "tags": ["team", NAME]}),
+    ];
+    assert_eq!(bodies, expected);
+    let unserved = Case { served: false, ..Case::new(&there, &web) };
+    assert!(unserved.plan().is_err(), "of a Service that was never served it is another cluster's");
+}
+
+#[test]
+fn a_service_that_goes_takes_its_part_and_nothing_else() {
+    let mut shared = seen(&[("a", "TCP", 80)]);
+    shared.balancer = balancer(OTHER, &[OTHER, NAME]);
+    shared.listeners.push(listener("o", "TCP", 443, &[OTHER]));
+    let who = OwnerName { namespace: "ns".into(), name: "web".into(), uid: "uid".into() };
+    let standing = standing("c1", &who, true, &shared.balancer);
+    let steps = withdrawal(&shared, &standing, true);
+    assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["pool_delete pool-a", "listener_delete a", "update lb"]);
+    assert_eq!(body(&steps[2]), json!({"tags": [OTHER]}));
+}
+
+#[test]
+fn members_alone_are_compared_when_only_nodes_changed() {
+    let there = seen(&[("a", "TCP", 80)]);
+    let web = wanted(&[80, 443], &[("connection-limit", "7")]);
+    let members: Vec<_> =
+        web.listeners.iter().map(|l| crate::lb::nodes::members(&l.pool, &backends(&["10.0.0.12"]))).collect();
+    let steps = Case::new(&there, &web).side(|side| membership(side, &web, &members));
+    assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["members_update pool-a 10.0.0.12:30080"]);
+}

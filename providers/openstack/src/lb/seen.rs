@@ -1,0 +1,190 @@
+//! What there is of a load balancer, as far as it matters.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use openstack_api::octavia::{
+    HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, MemberCreate, MonitorRef, Pool,
+};
+
+/// A load balancer with its children.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The balancer.
+    pub balancer: LoadBalancer,
+    /// Its listeners, also those of others.
+    pub listeners: Vec<Listener>,
+    /// Its pools.
+    pub pools: Vec<Pool>,
+    /// Members by pool, of those pools that were looked into.
+    pub members: BTreeMap<String, Vec<SeenMember>>,
+    /// Health monitors by ID, of those pools that were looked into.
+    pub monitors: BTreeMap<String, HealthMonitor>,
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenMember {
+    /// ID; `None` for one that was made by a batch, which answers nothing.
+    pub id: Option<Box<str>>,
+    /// Address, in canonical form.
+    pub address: Box<str>,
+    /// Port.
+    pub port: u16,
+    /// Share of traffic.
+    pub weight: u16,
+    /// Subnet.
+    pub subnet: Option<Box<str>>,
+    /// Port where it is checked, if it is another.
+    pub monitor_port: Option<u16>,
+}
+
+impl SeenMember {
+    /// Returns what tells it from others of its pool.
+    pub fn key(&self) -> (&str, u16) {
+        (&self.address, self.port)
+    }
+}
+
+/// Writes an address as the others are written, so that two are equal when they mean the same.
+fn canonical(address: &str) -> Box<str> {
+    address.parse::<IpAddr>().map_or_else(|_| address.into(), |ip| ip.to_string().into())
+}
+
+impl From<Member> for SeenMember {
+    fn from(member: Member) -> Self {
+        Self {
+            id: Some(member.id.into()),
+            address: canonical(&member.address),
+            port: member.protocol_port,
+            weight: member.weight,
+            subnet: member.subnet_id.map(Into::into),
+            monitor_port: member.monitor_port,
+        }
+    }
+}
+
+impl From<&MemberCreate> for SeenMember {
+    fn from(member: &MemberCreate) -> Self {
+        Self {
+            id: None,
+            address: canonical(&member.address),
+            port: member.protocol_port,
+            weight: member.weight.unwrap_or(1),
+            subnet: member.subnet_id.as_deref().map(Into::into),
+            monitor_port: member.monitor_port,
+        }
+    }
+}
+
+impl Seen {
+    /// Makes it of a balancer whose children are not read yet.
+    pub fn bare(balancer: LoadBalancer) -> Self {
+        let (listeners, pools) = (Vec::new(), Vec::new());
+        Self { balancer, listeners, pools, members: BTreeMap::new(), monitors: BTreeMap::new() }
+    }
+
+    /// Makes it of the answer to a populated create, which holds everything.
+    pub fn of_tree(tree: LoadBalancerTree) -> Self {
+        let LoadBalancerTree { listeners, pools: trees, .. } = &tree;
+        let (listeners, trees) = (listeners.clone(), trees.clone());
+        let balancer = head(tree);
+        let (mut pools, mut members, mut monitors) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        for tree in trees {
+            let found: Vec<SeenMember> = tree.members.iter().cloned().map(Into::into).collect();
+            members.insert(tree.id.clone(), found);
+            let monitor = tree.monitor.healthmonitor.clone();
+            let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
+            monitors.extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
+            pools.push(Pool {
+                id: tree.id,
+                name: tree.name,
+                description: tree.description,
+                provisioning_status: tree.provisioning_status,
+                operating_status: tree.operating_status,
+                admin_state_up: tree.admin_state_up,
+                protocol: tree.protocol,
+                lb_algorithm: tree.lb_algorithm,
+                session_persistence: tree.session_persistence,
+                project_id: tree.project_id,
+                loadbalancers: tree.loadbalancers,
+                listeners: tree.listeners,
+                created_at: tree.created_at,
+                updated_at: tree.updated_at,
+                monitor: MonitorRef { healthmonitor_id },
+                members: tree.members.iter().map(|member| (&*member.id).into()).collect(),
+                tags: tree.tags,
+                tls_container_ref: tree.tls_container_ref,
+                ca_tls_container_ref: tree.ca_tls_container_ref,
+                crl_container_ref: tree.crl_container_ref,
+                tls_enabled: tree.tls_enabled,
+                tls_ciphers: tree.tls_ciphers,
+                tls_versions: tree.tls_versions,
+                alpn_protocols: tree.alpn_protocols,
+            });
+        }
+        Self { balancer, listeners, pools, members, monitors }
+    }
+
+    /// Returns the pool that a listener forwards to.
+    pub fn pool_of(&self, listener: &Listener) -> Option<&Pool> {
+        let default = listener.default_pool_id.as_deref();
+        let by_id = default.and_then(|id| self.pools.iter().find(|pool| pool.id == id));
+        by_id.or_else(|| self.pools.iter().find(|pool| pool.listeners.iter().any(|of| of.id == listener.id)))
+    }
+
+    /// Returns the health monitor of a pool.
+    pub fn monitor_of(&self, pool: &Pool) -> Option<&HealthMonitor> {
+        self.monitors.get(pool.monitor.healthmonitor_id.as_deref()?)
+    }
+
+    /// Notes that a pool is gone, with all that it had.
+    pub fn drop_pool(&mut self, id: &str) {
+        if let Some(at) = self.pools.iter().position(|pool| pool.id == id) {
+            let pool = self.pools.remove(at);
+            if let Some(monitor) = pool.monitor.healthmonitor_id {
+                self.monitors.remove(&monitor);
+            }
+        }
+        self.members.remove(id);
+        for listener in &mut self.listeners {
+            listener.default_pool_id.take_if(|pool| pool == id);
+        }
+    }
+
+    /// Notes that a listener is gone.
+    pub fn drop_listener(&mut self, id: &str) {
+        self.listeners.retain(|listener| listener.id != id);
+        for pool in &mut self.pools {
+            pool.listeners.retain(|listener| listener.id != id);
+        }
+    }
+}
+
+/// Returns the balancer without its children.
+fn head(tree: LoadBalancerTree) -> LoadBalancer {
+    LoadBalancer {
+        listeners: tree.listeners.iter().map(|listener| (&*listener.id).into()).collect(),
+        pools: tree.pools.iter().map(|pool| (&*pool.id).into()).collect(),
+        id: tree.id,
+        name: tree.name,
+        description: tree.description,
+        provisioning_status: tree.provisioning_status,
+        operating_status: tree.operating_status,
+        admin_state_up: tree.admin_state_up,
+        project_id: tree.project_id,
+        created_at: tree.created_at,
+        updated_at: tree.updated_at,
+        vip_address: tree.vip_address,
+        vip_port_id: tree.vip_port_id,
+        vip_subnet_id: tree.vip_subnet_id,
+        vip_network_id: tree.vip_network_id,
+        vip_sg_ids: tree.vip_sg_ids,
+        additional_vips: tree.additional_vips,
+        provider: tree.provider,
+        flavor_id: tree.flavor_id,
+        vip_qos_policy_id: tree.vip_qos_policy_id,
+        tags: tree.tags,
+        availability_zone: tree.availability_zone,
+        vip_vnic_type: tree.vip_vnic_type,
+    }
+}

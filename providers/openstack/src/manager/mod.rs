@@ -1,0 +1,89 @@
+//! The cloud-controller-manager for OpenStack.
+
+use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
+
+use ccm_core::{
+    app::{self, BoxError},
+    config::{Config, Flag, Product},
+    provider::CloudProvider,
+};
+
+use crate::{
+    client::{Client, Transport},
+    config::{self, Cloud, ConfigErrors, Environment, Reloaded, Settings},
+    provider::{NAME, OpenStackProvider},
+};
+
+/// The flag for what goes before our own name in the header `User-Agent`.
+const USER_AGENT: &str = "user-agent";
+/// First and longest pause between attempts while the cloud does not answer.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Describes this binary to the framework.
+pub fn product() -> Product {
+    let mut product = Product::new("ccm-openstack", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
+    let help = "Extra data to add to the user agent of requests to OpenStack. Use multiple times to add more than one \
+                component.";
+    product.extra_flags = vec![Flag::provider_list(USER_AGENT, help)];
+    product
+}
+
+/// Returns the values of `--user-agent`, in order.
+pub fn user_agents(config: &Config) -> &[String] {
+    config.extra_lists.get(USER_AGENT).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Runs the manager with these arguments (without the program's name) to its end. `connect` makes the transport from the
+/// checked cloud config and the user agents.
+pub async fn run<C>(args: impl IntoIterator<Item = OsString>, environment: Environment, connect: C) -> ExitCode
+where
+    C: FnOnce(&Cloud, &[String]) -> Result<Arc<dyn Transport>, BoxError>,
+{
+    app::run(product(), args, |config| async move {
+        Ok(Arc::new(build(config, environment, connect).await?) as Arc<dyn CloudProvider>)
+    })
+    .await
+}
+
+/// Makes the provider from the flags and the cloud config that they name. Waits while the cloud is down.
+///
+/// # Errors
+/// Mistakes in the cloud config, all together; credentials that are refused; a service that is needed and missing.
+pub async fn build<C>(config: Config, environment: Environment, connect: C) -> Result<OpenStackProvider, BoxError>
+where
+    C: FnOnce(&Cloud, &[String]) -> Result<Arc<dyn Transport>, BoxError>,
+{
+    let file = config.generic.cloud_config.clone().ok_or(ConfigErrors::NoFile)?;
+    let settings = config::load(Some(&file), &environment)?;
+    settings.log();
+    let transport = connect(&settings.cloud, user_agents(&config))?;
+    let credentials = Arc::new(Reloaded::new(file, environment));
+    let client = Client::new(&settings, credentials, transport);
+    provider(settings, client).await
+}
+
+async fn provider(settings: Settings, client: Client) -> Result<OpenStackProvider, BoxError> {
+    let mut pause = PAUSE.0;
+    loop {
+        let error = match OpenStackProvider::connect(settings.clone(), client.clone()).await {
+            Ok(provider) => return Ok(provider),
+            Err(error) => error,
+        };
+        if !error.may_pass() {
+            return Err(error.into());
+        }
+        // An outage must not become a restart loop; a signal ends the wait.
+        tracing::warn!(error = %chain(&error), ?pause, "OpenStack does not answer as it should; asking again");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests;

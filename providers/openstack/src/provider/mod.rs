@@ -1,0 +1,195 @@
+//! The provider: the parts of this crate, put together for one cloud, project and region.
+
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::{NodeFields, NodeView},
+    provider::{CloudError, CloudProvider, Instances, NodeClaim, Op, ProviderContext, Routes},
+    runtime::gate::WriteGate,
+};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::{Call, Class, Client, Meaning, OsError, Service},
+    config::{ContainerStore, Settings},
+    instances::{NovaInstances, ServerStore},
+    routes::{Extensions, NeutronRoutes},
+};
+
+/// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
+pub const NAME: &str = "openstack";
+
+/// Why there is no provider.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// No token.
+    #[error("the cloud gives no token")]
+    Token(#[source] OsError),
+    /// Load balancers are wanted, and a service that they need is missing.
+    #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
+    Balancers(#[source] OsError),
+    /// What the network service can do with routes cannot be found out.
+    #[error("routes of router {router} cannot be offered")]
+    Routes {
+        /// `router-id`.
+        router: Box<str>,
+        /// Why.
+        source: OsError,
+    },
+}
+
+impl ProviderError {
+    /// Tells whether the cloud is only down, and worth being asked again.
+    pub fn may_pass(&self) -> bool {
+        let (Self::Token(error) | Self::Balancers(error) | Self::Routes { source: error, .. }) = self;
+        matches!(error.meaning(), Meaning::Transient | Meaning::Throttled)
+    }
+}
+
+/// The OpenStack provider.
+pub struct OpenStackProvider {
+    client: Client,
+    settings: Arc<Settings>,
+    instances: Option<NovaInstances>,
+    routes: Option<NeutronRoutes>,
+    /// Whether the metrics of requests are offered already: `start` may be called again.
+    registered: Mutex<bool>,
+}
+
+impl OpenStackProvider {
+    /// Makes a provider: asks for a token, and whether the cloud has what is configured.
+    ///
+    /// # Errors
+    /// No token, or a service that is needed is missing.
+    pub async fn connect(settings: Settings, client: Client) -> Result<Self, ProviderError> {
+        client.session().sign_in().await.map_err(ProviderError::Token)?;
+        let missing = |service| {
+            let client = client.clone();
+            async move { client.session().endpoint(service).await.err() }
+        };
+        if let Some(balancers) = &settings.load_balancer {
+            for service in [Service::Network, Service::LoadBalancer] {
+                if let Some(error) = missing(service).await {
+                    return Err(ProviderError::Balancers(error));
+                }
+            }
+            if balancers.container_store == ContainerStore::Barbican
+                && let Some(error) = missing(Service::KeyManager).await
+            {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "certificates of listeners cannot be checked");
+            }
+        }
+        let mut instances = None;
+        match (missing(Service::Compute).await, missing(Service::Network).await) {
+            (None, None) => {
+                instances = Some(NovaInstances::new(settings::instances(&settings), ServerStore::new(client.clone())));
+            }
+            (Some(error), _) | (_, Some(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "nodes are not looked after");
+            }
+        }
+        let routes = routes(&settings, &client).await?;
+        let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
+        tracing::info!(%region, interface, "OpenStack");
+        Ok(Self { client, settings: Arc::new(settings), instances, routes, registered: Mutex::new(false) })
+    }
+
+    /// Returns the way to the cloud.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Returns the configuration.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    /// Offers the metrics of requests, once.
+    fn offer_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
+        let mut registered = self.registered.lock();
+        if !*registered {
+            let refused =
+                |error| CloudError::invalid_input("metrics of OpenStack requests cannot be offered").with_source(error);
+            self.client.register(registry).map_err(refused)?;
+            *registered = true;
+        }
+        Ok(())
+    }
+}
+
+/// Routes, where a router is configured and the network service has routes.
+async fn routes(settings: &Settings, client: &Client) -> Result<Option<NeutronRoutes>, ProviderError> {
+    let Some(router) = &settings.router else {
+        tracing::info!("routes are not offered: the cloud config has no router-id in [Route]");
+        return Ok(None);
+    };
+    // Before leadership: it reads.
+    let op = Op::new("", CancellationToken::new(), WriteGate::shut());
+    let failed = |source| ProviderError::Routes { router: router.clone(), source };
+    let Some(extensions) = Extensions::ask(client, &op).await.map_err(failed)? else {
+        tracing::warn!("routes are not offered: the network service has neither extraroute nor extraroute-atomic");
+        return Ok(None);
+    };
+    Ok(Some(NeutronRoutes::new(client.clone(), router.clone(), extensions)))
+}
+
+impl std::fmt::Debug for OpenStackProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenStackProvider").field("region", &self.settings.cloud.region).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CloudProvider for OpenStackProvider {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
+    /// without any scheme, which some tools write.
+    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+        match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
+            Some((scheme, _)) if scheme != NAME => NodeClaim::Foreign,
+            _ => NodeClaim::Ours,
+        }
+    }
+
+    fn mutations(&self) -> &'static [&'static str] {
+        static WRITES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+            let writes = Call::ALL.iter().filter(|call| call.class() == Class::Write);
+            let names: BTreeSet<_> = writes.map(|call| call.name()).collect();
+            names.into_iter().collect()
+        });
+        &WRITES
+    }
+
+    /// Every label, because annotations of Services name those that choose members.
+    fn node_fields(&self) -> NodeFields {
+        NodeFields { all_labels: true, ..NodeFields::default() }
+    }
+
+    /// Offers metrics. The cloud need not answer.
+    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+        self.offer_metrics(&cx.metrics)
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        self.instances.as_ref().map(|instances| instances as &dyn Instances)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        self.routes.as_ref().map(|routes| routes as &dyn Routes)
+    }
+}
