@@ -14,7 +14,11 @@ async fn the_same_again_changes_nothing() {
     let mut client = rig.connect().await;
     client.name().await;
     let before = rig.report();
+    let changes = rig.plane.changes();
     assert_eq!(rig.change(|_| ()).await, before);
+    assert!(!changes.has_changed().unwrap(), "nothing is announced");
+    rig.change_pool(|pool| pool.members[0].weight = 0).await;
+    assert!(changes.has_changed().unwrap());
     assert!(client.echoes().await);
 }
 
@@ -54,6 +58,20 @@ async fn a_member_that_leaves_gets_nothing_new_and_keeps_its_connections_for_a_t
     one.closed().await;
     assert!(begin.elapsed() >= drain.mul_f64(0.9), "closed after {:?}", begin.elapsed());
     assert!(two.echoes().await);
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_in_time_keeps_its_connections() {
+    let a = Echo::new("a").await;
+    let drain = Duration::from_millis(300);
+    let mut rig = Rig::with(Options { drain }, balancer([listener("l", pool([a.member()]))])).await;
+    let mut one = rig.connect().await;
+    one.name().await;
+    rig.change_pool(|pool| pool.members.clear()).await;
+    rig.change_pool(|pool| pool.members.push(a.member())).await;
+    tokio::time::sleep(drain * 2).await;
+    assert!(one.echoes().await);
+    assert_eq!(rig.report().listeners[0].pool.as_ref().unwrap().members[0].active_connections, 1);
 }
 
 #[tokio::test]
