@@ -59,13 +59,13 @@ where
     let transport = connect(&settings.cloud, user_agents(&config))?;
     let credentials = Arc::new(Reloaded::new(file, environment));
     let client = Client::new(&settings, credentials, transport);
-    provider(settings, client).await
+    provider(settings, client, config.generic.cluster_name.into()).await
 }
 
-async fn provider(settings: Settings, client: Client) -> Result<OpenStackProvider, BoxError> {
+async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Result<OpenStackProvider, BoxError> {
     let mut pause = PAUSE.0;
     loop {
-        let error = match OpenStackProvider::connect(settings.clone(), client.clone()).await {
+        let error = match OpenStackProvider::connect(settings.clone(), client.clone(), cluster.clone()).await {
             Ok(provider) => return Ok(provider),
             Err(error) => error,
         };

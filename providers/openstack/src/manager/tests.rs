@@ -89,6 +89,7 @@ async fn a_file_for_the_cloud_makes_a_provider() {
     assert_eq!(provider.name(), "openstack");
     assert!(provider.instances().is_some());
     assert!(provider.routes().is_none(), "no router is configured");
+    assert!(provider.load_balancers().is_some() && provider.inventory().is_some());
     let provider = Files::of(&cloud, "[Route]\nrouter-id=r\n").build(&cloud).await.unwrap();
     assert!(provider.routes().is_some());
 }
@@ -115,7 +116,8 @@ async fn without_octavia_there_are_no_load_balancers_and_that_has_to_be_said() {
     let error = Files::of(&cloud, "").build(&cloud).await.unwrap_err();
     assert!(error.starts_with("load balancers need a service that is missing"), "{error}");
     assert!(error.contains("no public endpoint of load-balancer in region \"RegionOne\""), "{error}");
-    Files::of(&cloud, "[LoadBalancer]\nenabled=false\n").build(&cloud).await.unwrap();
+    let provider = Files::of(&cloud, "[LoadBalancer]\nenabled=false\n").build(&cloud).await.unwrap();
+    assert!(provider.load_balancers().is_none());
     let cloud = LocalCloud::in_memory(without("key-manager"));
     Files::of(&cloud, "").build(&cloud).await.expect("only a warning");
     let cloud = LocalCloud::in_memory(without("compute"));

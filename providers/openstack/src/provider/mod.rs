@@ -12,7 +12,10 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
-    provider::{CloudError, CloudProvider, Instances, NodeClaim, Op, ProviderContext, Routes},
+    provider::{
+        CloudError, CloudProvider, ErrorKind, Instances, Inventory, LoadBalancers, NodeClaim, Op, ProviderContext,
+        Routes,
+    },
     runtime::gate::WriteGate,
 };
 use parking_lot::Mutex;
@@ -23,6 +26,7 @@ use crate::{
     client::{Call, Class, Client, Meaning, OsError, Service},
     config::{ContainerStore, Settings},
     instances::{NovaInstances, ServerStore},
+    lb,
     routes::{Extensions, NeutronRoutes},
 };
 
@@ -38,6 +42,9 @@ pub enum ProviderError {
     /// Load balancers are wanted, and a service that they need is missing.
     #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
     Balancers(#[source] OsError),
+    /// Octavia does not say what it can.
+    #[error("load balancers cannot be offered")]
+    Octavia(#[source] CloudError),
     /// What the network service can do with routes cannot be found out.
     #[error("routes of router {router} cannot be offered")]
     Routes {
@@ -51,8 +58,12 @@ pub enum ProviderError {
 impl ProviderError {
     /// Tells whether the cloud is only down, and worth being asked again.
     pub fn may_pass(&self) -> bool {
-        let (Self::Token(error) | Self::Balancers(error) | Self::Routes { source: error, .. }) = self;
-        matches!(error.meaning(), Meaning::Transient | Meaning::Throttled)
+        match self {
+            Self::Token(error) | Self::Balancers(error) | Self::Routes { source: error, .. } => {
+                matches!(error.meaning(), Meaning::Transient | Meaning::Throttled)
+            }
+            Self::Octavia(error) => matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled),
+        }
     }
 }
 
@@ -62,6 +73,7 @@ pub struct OpenStackProvider {
     settings: Arc<Settings>,
     instances: Option<NovaInstances>,
     routes: Option<NeutronRoutes>,
+    balancers: Option<lb::LoadBalancers>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
 }
@@ -71,31 +83,15 @@ impl OpenStackProvider {
     ///
     /// # Errors
     /// No token, or a service that is needed is missing.
-    pub async fn connect(settings: Settings, client: Client) -> Result<Self, ProviderError> {
+    pub async fn connect(settings: Settings, client: Client, cluster: Arc<str>) -> Result<Self, ProviderError> {
         client.session().sign_in().await.map_err(ProviderError::Token)?;
-        let missing = |service| {
-            let client = client.clone();
-            async move { client.session().endpoint(service).await.err() }
-        };
-        if let Some(balancers) = &settings.load_balancer {
-            for service in [Service::Network, Service::LoadBalancer] {
-                if let Some(error) = missing(service).await {
-                    return Err(ProviderError::Balancers(error));
-                }
-            }
-            if balancers.container_store == ContainerStore::Barbican
-                && let Some(error) = missing(Service::KeyManager).await
-            {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "certificates of listeners cannot be checked");
-            }
-        }
+        let balancers = balancers(&settings, &client, cluster).await?;
         let mut instances = None;
-        match (missing(Service::Compute).await, missing(Service::Network).await) {
-            (None, None) => {
+        match missing(&client, &[Service::Compute, Service::Network]).await {
+            None => {
                 instances = Some(NovaInstances::new(settings::instances(&settings), ServerStore::new(client.clone())));
             }
-            (Some(error), _) | (_, Some(error)) => {
+            Some(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "nodes are not looked after");
             }
@@ -103,7 +99,8 @@ impl OpenStackProvider {
         let routes = routes(&settings, &client).await?;
         let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
         tracing::info!(%region, interface, "OpenStack");
-        Ok(Self { client, settings: Arc::new(settings), instances, routes, registered: Mutex::new(false) })
+        let registered = Mutex::new(false);
+        Ok(Self { client, settings: Arc::new(settings), instances, routes, balancers, registered })
     }
 
     /// Returns the way to the cloud.
@@ -127,6 +124,39 @@ impl OpenStackProvider {
         }
         Ok(())
     }
+}
+
+/// Returns why one of these services cannot be reached.
+async fn missing(client: &Client, services: &[Service]) -> Option<OsError> {
+    for service in services {
+        if let Err(error) = client.session().endpoint(*service).await {
+            return Some(error);
+        }
+    }
+    None
+}
+
+/// Load balancers, unless they are off.
+async fn balancers(
+    settings: &Settings,
+    client: &Client,
+    cluster: Arc<str>,
+) -> Result<Option<lb::LoadBalancers>, ProviderError> {
+    let Some(configured) = &settings.load_balancer else {
+        tracing::info!("load balancers are not offered: the cloud config says enabled=false in [LoadBalancer]");
+        return Ok(None);
+    };
+    if let Some(error) = missing(client, &[Service::Network, Service::LoadBalancer]).await {
+        return Err(ProviderError::Balancers(error));
+    }
+    if configured.container_store == ContainerStore::Barbican
+        && let Some(error) = missing(client, &[Service::KeyManager]).await
+    {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "certificates of listeners cannot be checked");
+    }
+    let balancers = lb::LoadBalancers::new(client.clone(), configured.into(), cluster).await;
+    balancers.map(Some).map_err(ProviderError::Octavia)
 }
 
 /// Routes, where a router is configured and the network service has routes.
@@ -187,6 +217,14 @@ impl CloudProvider for OpenStackProvider {
 
     fn instances(&self) -> Option<&dyn Instances> {
         self.instances.as_ref().map(|instances| instances as &dyn Instances)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        self.balancers.as_ref().map(|balancers| balancers as &dyn LoadBalancers)
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        self.balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
     }
 
     fn routes(&self) -> Option<&dyn Routes> {
