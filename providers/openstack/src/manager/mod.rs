@@ -56,10 +56,11 @@ where
     let file = config.generic.cloud_config.clone().ok_or(ConfigErrors::NoFile)?;
     let settings = config::load(Some(&file), &environment)?;
     settings.log();
+    let cluster: Arc<str> = config.generic.cluster_name.as_str().into();
     let transport = connect(&settings.cloud, user_agents(&config))?;
     let credentials = Arc::new(Reloaded::new(file, environment));
     let client = Client::new(&settings, credentials, transport);
-    provider(settings, client, config.generic.cluster_name.into()).await
+    provider(settings, client, cluster).await
 }
 
 async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Result<OpenStackProvider, BoxError> {

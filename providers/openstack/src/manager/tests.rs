@@ -27,10 +27,8 @@ fn user_agents_are_kept_in_order_and_whole() {
     assert_eq!(agents(&["--user-agent", "a b, c"]), ["a b, c"]);
     assert!(try_config(&["--user-agent"]).is_err());
     // A stray argument is no value of the flag; the framework refuses it.
-    match try_config(&["--user-agent=a", "b"]) {
-        Ok(config) => assert_eq!(user_agents(&config), ["a"]),
-        Err(error) => assert!(error.contains("\\\"b\\\""), "{error}"),
-    }
+    let error = try_config(&["--user-agent=a", "b"]).unwrap_err();
+    assert!(error.contains("Positional") && error.contains("[\"b\"]"), "{error}");
 }
 
 #[test]

@@ -12,10 +12,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
-    provider::{
-        CloudError, CloudProvider, ErrorKind, Instances, Inventory, LoadBalancers, NodeClaim, Op, ProviderContext,
-        Routes,
-    },
+    provider::{CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeClaim, Op, ProviderContext, Routes},
     runtime::gate::WriteGate,
 };
 use parking_lot::Mutex;
@@ -26,7 +23,8 @@ use crate::{
     client::{Call, Class, Client, Meaning, OsError, Service},
     config::{ContainerStore, Settings},
     instances::{NovaInstances, ServerStore},
-    lb,
+    lb::LoadBalancers,
+    provider_id,
     routes::{Extensions, NeutronRoutes},
 };
 
@@ -42,8 +40,8 @@ pub enum ProviderError {
     /// Load balancers are wanted, and a service that they need is missing.
     #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
     Balancers(#[source] OsError),
-    /// Octavia does not say what it can.
-    #[error("load balancers cannot be offered")]
+    /// Octavia does not say what it can do.
+    #[error("what Octavia can do cannot be found out")]
     Octavia(#[source] CloudError),
     /// What the network service can do with routes cannot be found out.
     #[error("routes of router {router} cannot be offered")]
@@ -73,25 +71,45 @@ pub struct OpenStackProvider {
     settings: Arc<Settings>,
     instances: Option<NovaInstances>,
     routes: Option<NeutronRoutes>,
-    balancers: Option<lb::LoadBalancers>,
+    balancers: Option<LoadBalancers>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
 }
 
 impl OpenStackProvider {
-    /// Makes a provider: asks for a token, and whether the cloud has what is configured.
+    /// Makes a provider: asks for a token, and whether the cloud has what is configured. `cluster` is the value of
+    /// `--cluster-name`, which is part of every name.
     ///
     /// # Errors
     /// No token, or a service that is needed is missing.
     pub async fn connect(settings: Settings, client: Client, cluster: Arc<str>) -> Result<Self, ProviderError> {
         client.session().sign_in().await.map_err(ProviderError::Token)?;
-        let balancers = balancers(&settings, &client, cluster).await?;
+        let missing = |service| {
+            let client = client.clone();
+            async move { client.session().endpoint(service).await.err() }
+        };
+        let mut balancers = None;
+        if let Some(wanted) = &settings.load_balancer {
+            for service in [Service::Network, Service::LoadBalancer] {
+                if let Some(error) = missing(service).await {
+                    return Err(ProviderError::Balancers(error));
+                }
+            }
+            if wanted.container_store == ContainerStore::Barbican
+                && let Some(error) = missing(Service::KeyManager).await
+            {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "certificates of listeners cannot be checked");
+            }
+            let made = LoadBalancers::new(client.clone(), wanted.into(), cluster).await;
+            balancers = Some(made.map_err(ProviderError::Octavia)?);
+        }
         let mut instances = None;
-        match missing(&client, &[Service::Compute, Service::Network]).await {
-            None => {
+        match (missing(Service::Compute).await, missing(Service::Network).await) {
+            (None, None) => {
                 instances = Some(NovaInstances::new(settings::instances(&settings), ServerStore::new(client.clone())));
             }
-            Some(error) => {
+            (Some(error), _) | (_, Some(error)) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "nodes are not looked after");
             }
@@ -99,8 +117,7 @@ impl OpenStackProvider {
         let routes = routes(&settings, &client).await?;
         let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
         tracing::info!(%region, interface, "OpenStack");
-        let registered = Mutex::new(false);
-        Ok(Self { client, settings: Arc::new(settings), instances, routes, balancers, registered })
+        Ok(Self { client, settings: Arc::new(settings), instances, routes, balancers, registered: Mutex::new(false) })
     }
 
     /// Returns the way to the cloud.
@@ -124,39 +141,6 @@ impl OpenStackProvider {
         }
         Ok(())
     }
-}
-
-/// Returns why one of these services cannot be reached.
-async fn missing(client: &Client, services: &[Service]) -> Option<OsError> {
-    for service in services {
-        if let Err(error) = client.session().endpoint(*service).await {
-            return Some(error);
-        }
-    }
-    None
-}
-
-/// Load balancers, unless they are off.
-async fn balancers(
-    settings: &Settings,
-    client: &Client,
-    cluster: Arc<str>,
-) -> Result<Option<lb::LoadBalancers>, ProviderError> {
-    let Some(configured) = &settings.load_balancer else {
-        tracing::info!("load balancers are not offered: the cloud config says enabled=false in [LoadBalancer]");
-        return Ok(None);
-    };
-    if let Some(error) = missing(client, &[Service::Network, Service::LoadBalancer]).await {
-        return Err(ProviderError::Balancers(error));
-    }
-    if configured.container_store == ContainerStore::Barbican
-        && let Some(error) = missing(client, &[Service::KeyManager]).await
-    {
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "certificates of listeners cannot be checked");
-    }
-    let balancers = lb::LoadBalancers::new(client.clone(), configured.into(), cluster).await;
-    balancers.map(Some).map_err(ProviderError::Octavia)
 }
 
 /// Routes, where a router is configured and the network service has routes.
@@ -190,8 +174,8 @@ impl CloudProvider for OpenStackProvider {
     /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
     /// without any scheme, which some tools write.
     fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
-            Some((scheme, _)) if scheme != NAME => NodeClaim::Foreign,
+        match node.provider_id.as_deref() {
+            Some(id) if provider_id::is_foreign(id) => NodeClaim::Foreign,
             _ => NodeClaim::Ours,
         }
     }
@@ -219,15 +203,15 @@ impl CloudProvider for OpenStackProvider {
         self.instances.as_ref().map(|instances| instances as &dyn Instances)
     }
 
-    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
-        self.balancers.as_ref().map(|balancers| balancers as &dyn LoadBalancers)
-    }
-
-    fn inventory(&self) -> Option<&dyn Inventory> {
-        self.balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
+    fn load_balancers(&self) -> Option<&dyn ccm_core::provider::LoadBalancers> {
+        self.balancers.as_ref().map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
     }
 
     fn routes(&self) -> Option<&dyn Routes> {
         self.routes.as_ref().map(|routes| routes as &dyn Routes)
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        self.balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
     }
 }

@@ -179,6 +179,23 @@ async fn shutdown_waits_for_everything_and_nothing_begins_after_it() {
 }
 
 #[tokio::test]
+async fn dropping_the_data_plane_ends_everything() {
+    let a = Echo::new("a").await;
+    let rig = Rig::tcp(&[&a]).await;
+    let mut client = rig.connect().await;
+    client.name().await;
+    let place = rig.address(0);
+    drop(rig);
+    client.closed().await;
+    soon(async {
+        while TcpStream::connect(place).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn two_balancers_cannot_have_one_place() {
     let a = Echo::new("a").await;
     let plane = DataPlane::default();
