@@ -59,7 +59,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub token_lifetime: u64,
     /// Milliseconds that load balancers stay in a PENDING state after each change.
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 500)]
     pub pending_ms: u64,
     /// Serve /admin, where tests read the journal of requests, inject faults, and move the clock. Anybody can.
     #[arg(long)]

@@ -87,4 +87,19 @@ mod tests {
             assert_eq!(address_of(id).unwrap_err().kind(), ErrorKind::InvalidInput, "{id}");
         }
     }
+
+    #[test]
+    fn two_interfaces_with_one_address_are_doubt() {
+        let row = |id: &str| NetworkInterface {
+            id: id.into(),
+            private_ip: "10.0.0.9".into(),
+            private_dns_name: "".into(),
+            zone: "us-west-2a".into(),
+            ipv6_addresses: Vec::new(),
+        };
+        let address = Ipv4Addr::new(10, 0, 0, 9);
+        assert_eq!(one(&[row("eni-1")], address).unwrap().unwrap().id, "eni-1".into());
+        assert!(one(&[row("eni-1"), row("eni-2")], address).is_err());
+        assert!(one(&[], address).unwrap().is_none());
+    }
 }

@@ -17,8 +17,9 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::{
     api::{Action, Call, InstanceId, Tags},
+    client::Client,
     cluster::Cluster,
-    config::Settings,
+    config::{Limits, Rate, Settings},
     fake::World,
 };
 
@@ -50,6 +51,7 @@ struct Rig {
     created: Timestamp,
     registry: Registry,
     stop: CancellationToken,
+    limits: Option<Limits>,
     running: Option<JoinHandle<Result<(), CloudError>>>,
 }
 
@@ -67,6 +69,7 @@ impl Rig {
             created: Timestamp::UNIX_EPOCH,
             registry: Registry::new(),
             stop: CancellationToken::new(),
+            limits: None,
             running: None,
         }
     }
@@ -124,8 +127,9 @@ impl Rig {
     }
 
     fn start_under(&mut self, options: Options, gate: WriteGate) {
+        let client = self.world.aws.client();
         let scope = Scope {
-            client: self.world.aws.client(),
+            client: self.limits.iter().fold(client, Client::with_limits),
             cluster: Cluster::new("test", false),
             region: "us-west-2".into(),
             vpc: self.world.vpc.clone(),
@@ -416,5 +420,60 @@ async fn without_leadership_nothing_is_tagged() {
     rig.wait(30).await;
     assert_eq!(rig.calls(), (0, 0));
     assert_eq!(rig.label("n0").await, None);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_is_waited_for_as_long_as_that_takes() {
+    let mut rig = Rig::new(1);
+    rig.register_all().await;
+    rig.world.aws.fail_next(Action::CreateTags, "UnauthorizedOperation");
+    rig.start(options(true));
+    rig.wait(50).await;
+    assert_eq!(rig.calls(), (1, 0));
+    rig.wait(20).await;
+    assert_eq!(rig.calls(), (2, 0));
+    assert!(rig.is_tagged(&rig.world.nodes[0]));
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_two_nodes_is_named_once() {
+    let mut rig = Rig::new(1);
+    for name in ["a", "b"] {
+        rig.register(name, &rig.world.nodes[0], "").await;
+    }
+    rig.start(options(true));
+    rig.wait(5).await;
+    let Some(Call::CreateTags(request)) = rig.world.aws.log().pop() else { panic!("{:?}", rig.world.aws.log()) };
+    assert_eq!(request.resources, [Box::from(rig.world.nodes[0].as_str())]);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_gone_or_another_one_by_now_is_not_labelled() {
+    let mut rig = Rig::new(2);
+    rig.register_all().await;
+    let seen = std::mem::take(&mut *rig.view.0.lock());
+    rig.delete("n0").await;
+    rig.register("n0", "i-0123456789abcdef0", "").await;
+    rig.delete("n1").await;
+    *rig.view.0.lock() = seen;
+    rig.start(options(false));
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!((rig.calls(), rig.label("n0").await), ((2, 0), None));
+    assert_eq!(rig.errors("total_errors"), 1, "the one that is gone is no failure");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_may_wait_for_its_turn() {
+    let mut rig = Rig::new(8);
+    rig.limits = Some(Limits { ec2_write: Rate { per_second: 1.0, burst: 1 }, ..Limits::default() });
+    rig.register_all().await;
+    rig.start(options(false));
+    rig.wait(20).await;
+    assert!(rig.world.nodes.iter().all(|id| rig.is_tagged(id)));
+    assert_eq!(rig.errors("total_errors"), 0);
     rig.stop().await;
 }

@@ -3,9 +3,13 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 use super::{
     Announcer, Options,
@@ -55,6 +59,8 @@ struct Place {
 struct Serving {
     local: SocketAddr,
     front: Arc<Front>,
+    /// Members that were removed and may have connections; who is taken out of it is not drained any more.
+    leaving: Mutex<Vec<(Arc<Member>, DropGuard)>>,
     /// Holds the tasks that own the socket.
     socket: TaskTracker,
 }
@@ -74,8 +80,9 @@ impl Balancer {
         (Self { id: config.id.clone(), vip: config.vip, listeners }, gone)
     }
 
-    /// Updates the listeners that stayed and starts the others.
-    pub(super) fn complete(self, config: &BalancerConfig, env: &Env) -> Self {
+    /// Updates the listeners that stayed and starts the others. Also returns those that stayed and had to go all the same.
+    pub(super) fn complete(self, config: &BalancerConfig, env: &Env) -> (Self, Vec<Arc<Listener>>) {
+        let mut gone = Vec::new();
         let mut listeners = Vec::with_capacity(config.listeners.len());
         for wanted in &config.listeners {
             let place = Place::new(config, wanted);
@@ -85,11 +92,12 @@ impl Balancer {
                 None => Listener::start(place, wanted, env).map(Arc::new),
             };
             listeners.push(listener.unwrap_or_else(|error| {
+                gone.extend(kept.cloned());
                 tracing::warn!(balancer = %config.id, listener = %wanted.id, %error, "listener failed");
                 Arc::new(Listener { id: wanted.id.clone(), place, state: Err(error) })
             }));
         }
-        Self { listeners, ..self }
+        (Self { listeners, ..self }, gone)
     }
 
     pub(super) fn report(&self) -> BalancerReport {
@@ -111,11 +119,14 @@ impl Balancer {
     }
 }
 
-/// Closes the sockets of listeners and lets their connections end in time.
-pub(super) async fn close(listeners: &[Arc<Listener>], env: &Env) {
-    let serving = || listeners.iter().filter_map(|listener| listener.state.as_ref().ok());
-    serving().for_each(|serving| serving.leave(env));
-    join_all(serving().map(Serving::closed)).await;
+/// Begins to close the sockets of listeners and lets their connections end in time.
+pub(super) fn close(listeners: &[Arc<Listener>], env: &Env) {
+    listeners.iter().filter_map(|listener| listener.state.as_ref().ok()).for_each(|serving| serving.leave(env));
+}
+
+/// Waits until their sockets are closed.
+pub(super) async fn closed(listeners: &[Arc<Listener>]) {
+    join_all(listeners.iter().filter_map(|listener| listener.state.as_ref().ok()).map(Serving::closed)).await;
 }
 
 impl Place {
@@ -148,7 +159,7 @@ impl Listener {
             return Err(place.error(ListenErrorKind::Unsupported, "SCTP is not carried here; use TCP or UDP"));
         }
         let kill = env.stop.child_token();
-        let settings = settings(place, config, None, &kill)?;
+        let settings = settings(place, config, None, &[], &kill)?;
         let stop = env.stop.child_token();
         let front = Arc::new(Front::new(settings, stop, kill, env.tasks.clone()));
         let socket = TaskTracker::new();
@@ -158,16 +169,25 @@ impl Listener {
         if let Some(pool) = &front.settings().pool {
             monitor::arrange(pool, &env.tasks, &env.announcer);
         }
-        Ok(Self { id: config.id.clone(), place, state: Ok(Serving { local, front, socket }) })
+        Ok(Self {
+            id: config.id.clone(),
+            place,
+            state: Ok(Serving { local, front, leaving: Mutex::default(), socket }),
+        })
     }
 
     /// Changes a listener that listens. One that cannot be as wanted stops.
     fn update(&self, config: &ListenerConfig, env: &Env) -> Result<(), ListenError> {
         let serving = self.state.as_ref().map_err(Clone::clone)?;
         let old = serving.front.settings();
-        let new = settings(self.place, config, Some(&old), &serving.front.kill).inspect_err(|_| serving.leave(env))?;
-        let stays =
-            |member: &Arc<Member>| new.pool.iter().flat_map(|pool| pool.members()).any(|new| Arc::ptr_eq(new, member));
+        let mut leaving = serving.leaving.lock();
+        leaving.retain(|(member, _)| !member.gone.is_cancelled());
+        let known: Vec<_> = members(&old).chain(leaving.iter().map(|(member, _)| member)).cloned().collect();
+        let new = settings(self.place, config, Some(&old), &known, &serving.front.kill)
+            .inspect_err(|_| serving.leave(env))?;
+        let stays = |member: &Arc<Member>| members(&new).any(|new| Arc::ptr_eq(new, member));
+        // Who has come back may stay.
+        leaving.retain(|(member, _)| !stays(member));
         let removed: Vec<_> = members(&old).filter(|member| !stays(member)).cloned().collect();
         let pool = new.pool.clone();
         serving.front.set(new);
@@ -176,7 +196,9 @@ impl Listener {
         }
         for member in removed {
             monitor::forget(&member);
-            drain(member.gone.clone(), env);
+            let stay = env.stop.child_token();
+            drain(member.gone.clone(), stay.clone(), env);
+            leaving.push((member, stay.drop_guard()));
         }
         Ok(())
     }
@@ -198,7 +220,7 @@ impl Serving {
     fn leave(&self, env: &Env) {
         self.front.stop.cancel();
         members(&self.front.settings()).for_each(|member| monitor::forget(member));
-        drain(self.front.kill.clone(), env);
+        drain(self.front.kill.clone(), CancellationToken::new(), env);
     }
 
     /// Waits until the socket is closed.
@@ -211,12 +233,14 @@ fn members(settings: &Settings) -> impl Iterator<Item = &Arc<Member>> {
     settings.pool.iter().flat_map(|pool| pool.members())
 }
 
-/// Sets `gone` when the time for draining is over.
-fn drain(gone: CancellationToken, env: &Env) {
+/// Sets `gone` when the time for draining is over, unless `stay` is set before.
+fn drain(gone: CancellationToken, stay: CancellationToken, env: &Env) {
     let limit = env.options.drain;
     env.tasks.spawn(async move {
-        if gone.run_until_cancelled(sleep(limit)).await.is_some() {
-            gone.cancel();
+        tokio::select! {
+            () = gone.cancelled() => {}
+            () = stay.cancelled() => {}
+            () = sleep(limit) => gone.cancel(),
         }
     });
 }
@@ -226,6 +250,7 @@ fn settings(
     place: Place,
     config: &ListenerConfig,
     old: Option<&Settings>,
+    known: &[Arc<Member>],
     kill: &CancellationToken,
 ) -> Result<Settings, ListenError> {
     let tls = tls(place, config, old)?;
@@ -237,7 +262,7 @@ fn settings(
     let old = old.and_then(|old| old.pool.as_ref());
     let pool = pool.map(|pool| match old {
         Some(old) if old.config == pool => old.clone(),
-        _ => Arc::new(Pool::new(pool, old.map(|old| &**old), kill)),
+        _ => Arc::new(Pool::new(pool, known, kill)),
     });
     Ok(Settings { config, pool, tls })
 }

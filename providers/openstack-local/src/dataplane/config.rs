@@ -64,7 +64,7 @@ pub struct BalancerConfig {
     pub id: BalancerId,
     /// The address on which every listener is bound; it must be local to this machine.
     pub vip: IpAddr,
-    /// The listeners; their order means nothing.
+    /// The listeners, each with a name of its own; their order means nothing.
     pub listeners: Vec<ListenerConfig>,
 }
 
@@ -214,7 +214,7 @@ pub struct PoolConfig {
     pub algorithm: Algorithm,
     /// What keeps a client with its member.
     pub persistence: Option<Persistence>,
-    /// The members; their order is that of round robin.
+    /// The members, each with a name of its own; their order is that of round robin.
     pub members: Vec<MemberConfig>,
     /// How members are checked; without it all are taken to be well.
     pub monitor: Option<MonitorConfig>,
@@ -279,7 +279,7 @@ pub struct MonitorConfig {
     pub kind: MonitorKind,
     /// From one check to the next; a tenth is added or taken off at random.
     pub delay: Duration,
-    /// How long a check may take.
+    /// How long a check may take; zero is as long as `delay`.
     pub timeout: Duration,
     /// How many checks in a row bring a member back, 1 to 10.
     pub max_retries: u8,

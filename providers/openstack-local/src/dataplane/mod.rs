@@ -6,7 +6,7 @@
 //!
 //! What happens to connections:
 //! - A member that is removed, disabled, given weight 0 or found unwell gets no new ones and keeps those that it has; after
-//!   its removal they are closed when [`Options::drain`] is over. UDP flows move to another member at once, except at weight 0.
+//!   its removal they are closed when [`Options::drain`] is over, unless it has come back by then. UDP flows move to another member at once, except at weight 0.
 //! - A listener that is removed, or whose address or protocol changes, closes its socket before [`DataPlane::apply`] returns;
 //!   its connections have the same time to end.
 //! - [`DataPlane::remove`] and [`DataPlane::shutdown`] close everything at once: there the address itself goes away.
@@ -102,15 +102,22 @@ impl DataPlane {
     pub async fn apply(&self, config: &BalancerConfig) -> BalancerReport {
         let _one = self.changing.lock().await;
         let old = self.balancers.read().get(&config.id).cloned();
+        let before = old.as_ref().map(|old| old.report().without_counters());
         let (kept, gone) = Balancer::part(old.as_deref(), config);
         if !gone.is_empty() {
             self.balancers.write().insert(config.id.clone(), Arc::new(kept.clone()));
-            balancer::close(&gone, &self.env).await;
+            balancer::close(&gone, &self.env);
+            balancer::closed(&gone).await;
         }
-        let new = Arc::new(kept.complete(config, &self.env));
+        let (new, gone) = kept.complete(config, &self.env);
+        let new = Arc::new(new);
         self.balancers.write().insert(new.id().clone(), new.clone());
-        self.env.announcer.announce();
-        new.report()
+        let report = new.report();
+        if before != Some(report.clone().without_counters()) {
+            self.env.announcer.announce();
+        }
+        balancer::closed(&gone).await;
+        report
     }
 
     /// Takes a balancer away, its sockets and connections with it. Returns whether there was one.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Announcer,
-    config::{MemberConfig, MemberId, PoolConfig},
+    config::{MemberConfig, MemberId, PoolConfig, PoolId},
     plan::{self, Candidate, Health, Rotation},
     report::{MemberReport, MemberState, PoolReport},
 };
@@ -36,6 +36,7 @@ struct Slot {
 /// What of a member outlives changes of the pool.
 #[derive(Debug)]
 pub(super) struct Member {
+    pool: PoolId,
     pub(super) id: MemberId,
     pub(super) socket: SocketAddr,
     seed: u64,
@@ -49,15 +50,12 @@ pub(super) struct Member {
 }
 
 impl Pool {
-    /// Takes over from `old` the members that are the same ones; `gone` is the parent of new members' tokens.
-    pub(super) fn new(config: PoolConfig, old: Option<&Self>, gone: &CancellationToken) -> Self {
-        let kept = |member: &MemberConfig| {
-            let old = old.filter(|old| old.config.id == config.id)?;
-            old.members().find(|kept| kept.id == member.id && kept.socket == member.socket()).cloned()
-        };
-        let slot = |config: &MemberConfig| Slot {
-            config: config.clone(),
-            member: kept(config).unwrap_or_else(|| Arc::new(Member::new(config, gone.child_token()))),
+    /// Takes over those of `known` that are the same members; `gone` is the parent of new members' tokens.
+    pub(super) fn new(config: PoolConfig, known: &[Arc<Member>], gone: &CancellationToken) -> Self {
+        let slot = |member: &MemberConfig| {
+            let same = |known: &&Arc<Member>| known.pool == config.id && known.is(member);
+            let new = || Arc::new(Member::new(config.id.clone(), member, gone.child_token()));
+            Slot { config: member.clone(), member: known.iter().find(same).cloned().unwrap_or_else(new) }
         };
         let slots = config.members.iter().map(slot).collect();
         Self { slots, config, rotation: Mutex::default() }
@@ -134,8 +132,9 @@ impl Candidate for Slot {
 }
 
 impl Member {
-    fn new(config: &MemberConfig, gone: CancellationToken) -> Self {
+    fn new(pool: PoolId, config: &MemberConfig, gone: CancellationToken) -> Self {
         Self {
+            pool,
             id: config.id.clone(),
             socket: config.socket(),
             seed: plan::hash(config.socket().to_string().as_bytes()),
@@ -145,6 +144,10 @@ impl Member {
             check: Mutex::default(),
             gone,
         }
+    }
+
+    fn is(&self, config: &MemberConfig) -> bool {
+        self.id == config.id && self.socket == config.socket() && !self.gone.is_cancelled()
     }
 
     pub(super) fn health(&self) -> Health {

@@ -18,6 +18,19 @@ pub struct BalancerReport {
     pub listeners: Vec<ListenerReport>,
 }
 
+impl BalancerReport {
+    /// What changes are announced of.
+    pub(super) fn without_counters(mut self) -> Self {
+        for listener in &mut self.listeners {
+            listener.counters = Counters::default();
+            for member in listener.pool.iter_mut().flat_map(|pool| &mut pool.members) {
+                member.active_connections = 0;
+            }
+        }
+        self
+    }
+}
+
 /// How a listener does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerReport {
@@ -120,7 +133,7 @@ pub struct MemberReport {
     pub id: MemberId,
     /// Its state.
     pub state: MemberState,
-    /// Connections to it that are open.
+    /// Connections to it that are open. Changes of the number alone are not announced.
     pub active_connections: u64,
     /// Why the last check failed; `None` when it did not.
     pub last_error: Option<String>,

@@ -41,13 +41,20 @@ where
     T: Future<Output = ()> + Send + 'static,
 {
     let accepting = async {
+        let mut failing = false;
         loop {
             front.room().await;
             match listener.accept().await {
-                Ok((stream, client)) => admit(stream, client, &front, &serve),
+                Ok((stream, client)) => {
+                    failing = false;
+                    admit(stream, client, &front, &serve);
+                }
                 Err(error) if is_the_clients(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections");
+                    if !failing {
+                        tracing::warn!(%error, "cannot accept connections for now");
+                    }
+                    failing = true;
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -101,7 +101,8 @@ async fn authenticate(
 fn answer(status: StatusCode, text: &str, token: openstack_api::keystone::Token) -> Result<Response, ApiError> {
     let mut header = HeaderValue::try_from(text).map_err(|_| unauthorized())?;
     header.set_sensitive(true);
-    Ok((status, [(SUBJECT_TOKEN, header)], Json(TokenAnswer { token })).into_response())
+    let vary = ("vary", HeaderValue::from_static("X-Auth-Token"));
+    Ok((status, [(SUBJECT_TOKEN, header), vary], Json(TokenAnswer { token })).into_response())
 }
 
 async fn validate(

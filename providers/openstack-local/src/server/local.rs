@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Cloud, Settings, router};
 use crate::{
     keystone::{
-        random_secret,
+        KeyContainer, KeySecret, random_secret,
         seed::{self, Passwords},
     },
-    state::State,
+    state::{ApiError, State, new_id},
     store::{Store, StoreError},
 };
 
@@ -139,7 +139,10 @@ impl LocalCloud {
     /// Makes a new cloud in memory. It never waits for a disk, and works under paused time.
     pub fn in_memory(settings: Settings) -> Self {
         let credentials = Credentials::new(&settings);
-        let prepare = |state: &mut State| seed::seed(state, &credentials.region, &credentials.seed());
+        let prepare = |state: &mut State| {
+            seed::seed(state, &credentials.region, &credentials.seed());
+            settings.apply(state);
+        };
         let store = Store::in_memory_with(prepare);
         Self { cloud: Arc::new(Cloud::new(store, settings)), credentials }
     }
@@ -168,6 +171,7 @@ impl LocalCloud {
                 tracing::warn!(dir = %dir.display(), "the passwords were missing, so the users got new ones");
                 seed::set_passwords(state, &credentials.seed());
             }
+            settings.apply(state);
         })?;
         match failed {
             Some(error) => Err(error),
@@ -183,6 +187,53 @@ impl LocalCloud {
     /// Returns the passwords.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// Puts a secret into the key manager: its project, name, kind (`certificate`, `private`, `opaque`) and content, such as
+    /// a PEM file. Returns its ID.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn put_secret(&self, project: &str, name: &str, kind: &str, payload: Secret) -> Result<String, ApiError> {
+        let secret = KeySecret {
+            id: new_id(),
+            name: name.to_owned(),
+            project_id: project.to_owned(),
+            created_at: self.cloud.clock.now(),
+            kind: kind.to_owned(),
+            payload,
+        };
+        let id = secret.id.clone();
+        let put = |state: &mut State| {
+            state.keystone.key_secrets.put(secret);
+            Ok(id)
+        };
+        self.cloud.store.change(put).await
+    }
+
+    /// Puts a container into the key manager: its project, name, and IDs of secrets by what they are (`certificate`,
+    /// `private_key`, `intermediates`). Returns its ID.
+    ///
+    /// # Errors
+    /// There is no such secret; the disk fails.
+    pub async fn put_container(&self, project: &str, name: &str, secrets: &[(&str, &str)]) -> Result<String, ApiError> {
+        let container = KeyContainer {
+            id: new_id(),
+            name: name.to_owned(),
+            project_id: project.to_owned(),
+            created_at: self.cloud.clock.now(),
+            secrets: secrets.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect(),
+        };
+        let id = container.id.clone();
+        let put = |state: &mut State| {
+            let mut ids = container.secrets.values();
+            if let Some(missing) = ids.find(|id| state.keystone.key_secrets.get(id).is_none()) {
+                return Err(ApiError::not_found("", format!("Secret {missing} not found.")));
+            }
+            state.keystone.key_containers.put(container);
+            Ok(id)
+        };
+        self.cloud.store.change(put).await
     }
 
     /// Makes the router of all services, to be called without a socket.

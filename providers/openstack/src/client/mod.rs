@@ -118,7 +118,8 @@ impl Client {
     pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OsError> {
         let mut items = Vec::new();
         let mut page = Outgoing::new(request, Method::GET, Bytes::new());
-        for _ in 0..MOST_PAGES {
+        let mut pages = 0;
+        loop {
             let received = self.read(op, &page).await?;
             let opened = received.open::<Vec<T>>()?;
             items.extend(opened.value);
@@ -127,9 +128,12 @@ impl Client {
             if page.page.as_ref() == Some(&query) {
                 return Err(received.doubt("the next page is the same page"));
             }
+            pages += 1;
+            if pages == MOST_PAGES {
+                return Err(received.doubt(&format!("the list has more than {MOST_PAGES} pages")));
+            }
             page.page = Some(query);
         }
-        Err(OsError::new(request.call, Fault::Input(format!("the list has more than {MOST_PAGES} pages").into())))
     }
 
     /// Creates an object, as one [`Op::mutate`] for each attempt.
@@ -260,6 +264,12 @@ impl Client {
             };
             self.again(op, &mut attempts, began, error).await?;
         }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("session", &self.session).finish_non_exhaustive()
     }
 }
 

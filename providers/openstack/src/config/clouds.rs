@@ -1,15 +1,88 @@
 //! `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`: what `cloud.conf` leaves out.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use ccm_core::config::keys::Spot;
 use openstack_api::Secret;
-use serde_json::{Map, Value};
+use serde::Deserialize;
 
 use super::{Environment, Mistake, Raw, check::Report, check::text, keys::Global};
 
 /// Variable with the path of the file.
 const FILE: &str = "OS_CLIENT_CONFIG_FILE";
+
+macro_rules! texts {
+    ($(#[$doc:meta])* $name:ident { $($field:ident)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Default, Deserialize)]
+        #[serde(default)]
+        struct $name {
+            $($field: Option<String>,)*
+        }
+
+        impl $name {
+            /// Puts what there is over what is below.
+            fn over(self, below: Self) -> Self {
+                Self { $($field: self.$field.or(below.$field),)* }
+            }
+        }
+    };
+}
+
+texts! {
+    /// Keys below `auth`. Texts and no values of YAML, for which an ID of digits is a number.
+    AuthKeys {
+        auth_url user_id username password project_id project_name domain_id domain_name project_domain_id
+        project_domain_name user_domain_id user_domain_name application_credential_id application_credential_name
+        application_credential_secret token trust_id
+    }
+}
+
+/// A cloud of a file. Not flattened, which would make values of the texts.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+struct Written {
+    profile: Option<String>,
+    cloud: Option<String>,
+    auth: Option<AuthKeys>,
+    region_name: Option<String>,
+    endpoint_type: Option<String>,
+    interface: Option<String>,
+    cacert: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+    verify: Option<bool>,
+}
+
+impl Written {
+    /// Puts what there is over what is below.
+    fn over(self, below: Self) -> Self {
+        Self {
+            profile: self.profile.or(below.profile),
+            cloud: self.cloud.or(below.cloud),
+            auth: Some(self.auth.unwrap_or_default().over(below.auth.unwrap_or_default())),
+            region_name: self.region_name.or(below.region_name),
+            endpoint_type: self.endpoint_type.or(below.endpoint_type),
+            interface: self.interface.or(below.interface),
+            cacert: self.cacert.or(below.cacert),
+            cert: self.cert.or(below.cert),
+            key: self.key.or(below.key),
+            verify: self.verify.or(below.verify),
+        }
+    }
+}
+
+/// A file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    clouds: Option<BTreeMap<String, Written>>,
+    #[serde(rename = "public-clouds")]
+    public: Option<BTreeMap<String, Written>>,
+}
 
 /// Takes what is missing from the entry of the cloud.
 pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut Report) {
@@ -18,11 +91,11 @@ pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut Repor
     raw.sources = files.read;
     match entry {
         Ok(Entry { name, file, values }) => {
-            if values.get("verify") == Some(&Value::Bool(false)) && raw.global.insecure.value.is_empty() {
+            if values.verify == Some(false) && raw.global.insecure.value.is_empty() {
                 let words = format!("`verify` of cloud {name:?} has no effect: set tls-insecure in the cloud config");
                 report.warnings.push(Mistake::at(0, file.display().to_string(), words));
             }
-            fill(&mut raw.global, &values);
+            fill(&mut raw.global, values);
         }
         Err(why) => report.refuse("Global", &raw.global.use_clouds, why),
     }
@@ -31,7 +104,7 @@ pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut Repor
 struct Entry {
     name: String,
     file: PathBuf,
-    values: Map<String, Value>,
+    values: Written,
 }
 
 /// Finds the entry of a cloud, complete with what the other files say about it.
@@ -50,7 +123,7 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
             format!("there is no clouds.yaml in {}", folders.join(", "))
         })?,
     };
-    let clouds = section(&clouds, "clouds").ok_or_else(|| format!("{}: there is no `clouds`", file.display()))?;
+    let mut clouds = clouds.clouds.ok_or_else(|| format!("{}: there is no `clouds`", file.display()))?;
     let names = || clouds.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     let wanted = text(&global.cloud).or_else(|| environment.get("OS_CLOUD"));
     let name = match (wanted, clouds.keys().next()) {
@@ -64,43 +137,21 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
             ));
         }
     };
-    let Some(Value::Object(own)) = clouds.get(&name) else {
-        return Err(format!("{}: there is no cloud {name:?}, only {}", file.display(), names()));
-    };
-    let mut values = Map::new();
-    let profile = ["profile", "cloud"].into_iter().find_map(|key| own.get(key)?.as_str());
-    if let Some(profile) = profile
-        && let Some((public, clouds)) = files.find(&["clouds-public.yaml", "clouds-public.yml"])?
+    let missing = format!("{}: there is no cloud {name:?}, only {}", file.display(), names());
+    let mut values = clouds.remove(&name).ok_or(missing)?;
+    if let Some(profile) = values.profile.clone().or_else(|| values.cloud.clone())
+        && let Some((public, document)) = files.find(&["clouds-public.yaml", "clouds-public.yml"])?
     {
-        match section(&clouds, "public-clouds").or_else(|| section(&clouds, "clouds")).and_then(|all| all.get(profile))
-        {
-            Some(Value::Object(base)) => lay_over(&mut values, base),
-            _ => return Err(format!("{}: there is no cloud {profile:?}", public.display())),
-        }
+        let base = document.public.or(document.clouds).unwrap_or_default().remove(&profile);
+        let base = base.ok_or_else(|| format!("{}: there is no cloud {profile:?}", public.display()))?;
+        values = values.over(base);
     }
-    lay_over(&mut values, own);
     if let Some((_, secure)) = files.find(&["secure.yaml", "secure.yml"])?
-        && let Some(Value::Object(secrets)) = section(&secure, "clouds").and_then(|all| all.get(&name))
+        && let Some(secrets) = secure.clouds.unwrap_or_default().remove(&name)
     {
-        lay_over(&mut values, secrets);
+        values = secrets.over(values);
     }
     Ok(Entry { name, file, values })
-}
-
-fn section<'a>(document: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
-    document.get(name)?.as_object()
-}
-
-/// Puts values over those that are there, maps into maps.
-fn lay_over(below: &mut Map<String, Value>, above: &Map<String, Value>) {
-    for (key, value) in above {
-        match (below.get_mut(key), value) {
-            (Some(Value::Object(below)), Value::Object(above)) => lay_over(below, above),
-            _ => {
-                below.insert(key.clone(), value.clone());
-            }
-        }
-    }
 }
 
 /// Files that were looked at.
@@ -111,7 +162,7 @@ struct Files {
 
 impl Files {
     /// Reads the first of these files.
-    fn find(&mut self, names: &[&str]) -> Result<Option<(PathBuf, Value)>, String> {
+    fn find(&mut self, names: &[&str]) -> Result<Option<(PathBuf, Document)>, String> {
         let candidates: Vec<PathBuf> =
             self.folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).collect();
         for file in candidates {
@@ -122,18 +173,18 @@ impl Files {
         Ok(None)
     }
 
-    fn read(&mut self, file: &Path) -> Result<Option<Value>, String> {
+    fn read(&mut self, file: &Path) -> Result<Option<Document>, String> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("cannot read {}: {error}", file.display())),
         };
         self.read.push(file.to_owned());
-        let parsed: Result<Value, _> = serde_saphyr::from_str(&text);
+        let parsed: Result<Option<Document>, _> = serde_saphyr::from_str(&text);
         // Without the parser's copy of the text, in which secrets stand.
-        parsed.map(Some).map_err(|error| {
+        parsed.map(|document| Some(document.unwrap_or_default())).map_err(|error| {
             let line = error.location().map(|at| format!(" line {}", at.line())).unwrap_or_default();
-            format!("{}{line} is no YAML", file.display())
+            format!("{}{line} is no YAML of the form of clouds.yaml", file.display())
         })
     }
 }
@@ -144,47 +195,37 @@ fn folders(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// Fills in what `cloud.conf` leaves out. Of keys that say the same thing in two ways, one in `cloud.conf` keeps both.
-fn fill(global: &mut Global, values: &Map<String, Value>) {
-    let auth = values.get("auth").and_then(Value::as_object);
-    let auth = |key: &str| auth.and_then(|auth| plain(auth.get(key)));
-    let own = |key: &str| plain(values.get(key));
+fn fill(global: &mut Global, mut values: Written) {
+    let (auth, keys) = (values.auth.take().unwrap_or_default(), values);
     // Another way to prove who we are.
     let proven = [&global.username, &global.user_id].into_iter().any(|spot| text(spot).is_some());
     let proven = proven || !global.token.value.0.is_empty();
-    pair(&mut global.username, auth("username"), &mut global.user_id, auth("user_id"));
-    pair(&mut global.tenant_id, auth("project_id"), &mut global.tenant_name, auth("project_name"));
-    pair(&mut global.domain_id, auth("domain_id"), &mut global.domain_name, auth("domain_name"));
-    pair(
-        &mut global.tenant_domain_id,
-        auth("project_domain_id"),
-        &mut global.tenant_domain_name,
-        auth("project_domain_name"),
-    );
-    pair(&mut global.user_domain_id, auth("user_domain_id"), &mut global.user_domain_name, auth("user_domain_name"));
+    pair(&mut global.username, auth.username, &mut global.user_id, auth.user_id);
+    pair(&mut global.tenant_id, auth.project_id, &mut global.tenant_name, auth.project_name);
+    pair(&mut global.domain_id, auth.domain_id, &mut global.domain_name, auth.domain_name);
+    let (id, name) = (&mut global.tenant_domain_id, &mut global.tenant_domain_name);
+    pair(id, auth.project_domain_id, name, auth.project_domain_name);
+    pair(&mut global.user_domain_id, auth.user_domain_id, &mut global.user_domain_name, auth.user_domain_name);
+    let mut secrets = vec![(&mut global.password, auth.password)];
     if !proven {
-        let (id, name) = (auth("application_credential_id"), auth("application_credential_name"));
+        let (id, name) = (auth.application_credential_id, auth.application_credential_name);
         pair(&mut global.credential_id, id, &mut global.credential_name, name);
-        let secrets = [
-            (&mut global.credential_secret, auth("application_credential_secret")),
-            (&mut global.token, auth("token")),
-        ];
-        for (spot, value) in secrets {
-            if let (true, Some(value)) = (spot.value.0.is_empty(), value) {
-                spot.value.0 = Secret::from(value);
-            }
+        secrets.push((&mut global.credential_secret, auth.application_credential_secret));
+        secrets.push((&mut global.token, auth.token));
+    }
+    for (spot, value) in secrets {
+        if let (true, Some(value)) = (spot.value.0.is_empty(), value) {
+            spot.value.0 = Secret::from(value);
         }
     }
-    if let (true, Some(password)) = (global.password.value.0.is_empty(), auth("password")) {
-        global.password.value.0 = Secret::from(password);
-    }
     let rest = [
-        (&mut global.auth_url, auth("auth_url")),
-        (&mut global.trust_id, auth("trust_id")),
-        (&mut global.region, own("region_name")),
-        (&mut global.endpoint_type, own("endpoint_type").or_else(|| own("interface"))),
-        (&mut global.ca_file, own("cacert")),
-        (&mut global.cert_file, own("cert")),
-        (&mut global.key_file, own("key")),
+        (&mut global.auth_url, auth.auth_url),
+        (&mut global.trust_id, auth.trust_id),
+        (&mut global.region, keys.region_name),
+        (&mut global.endpoint_type, keys.endpoint_type.or(keys.interface)),
+        (&mut global.ca_file, keys.cacert),
+        (&mut global.cert_file, keys.cert),
+        (&mut global.key_file, keys.key),
     ];
     for (spot, value) in rest {
         if let (true, Some(value)) = (spot.value.is_empty(), value) {
@@ -198,15 +239,4 @@ fn pair(a: &mut Spot<String>, value_a: Option<String>, b: &mut Spot<String>, val
         a.value = value_a.unwrap_or_default();
         b.value = value_b.unwrap_or_default();
     }
-}
-
-/// A value as text; YAML takes digits for a number.
-fn plain(value: Option<&Value>) -> Option<String> {
-    match value? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        _ => None,
-    }
-    .filter(|text| !text.is_empty())
 }

@@ -188,7 +188,6 @@ impl Api<'_> {
         why: &str,
     ) -> Result<Option<Port>, OsError> {
         let path = ["ports", &*port.id];
-
         let request = Request::new(Call::PortUpdate, &path).if_revision(port.standard.revision_number).because(why);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
         maybe(self.client.put(self.op, &request, &body).await)

@@ -1,4 +1,4 @@
-//! From the configuration to what instances need of it; load balancers have theirs beside their settings.
+//! From the configuration to what each capability needs of it.
 
 use crate::{
     config::Settings,

@@ -295,3 +295,13 @@ async fn names_are_answered_from_the_snapshot_as_well() {
     }
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_interface_of_another_vpc_with_the_same_address_is_no_fargate_node_of_ours() {
+    let rig = Rig::new(0);
+    let other = rig.world.aws.vpc("10.0.0.0/16");
+    let subnet = rig.world.aws.subnet(&other, "us-west-2a", "10.0.128.0/20", &[]);
+    rig.world.aws.fargate(&subnet, "10.0.128.88", "");
+    let answer = rig.ask_one(query(node("aws:///us-west-2a/x/fargate-10.0.128.88"), Need::Power)).await;
+    assert_eq!(power(&answer), None);
+}

@@ -238,3 +238,14 @@ async fn a_node_whose_zone_is_not_known_is_not_initialised() {
     assert!(rig.ask_one(query(node.clone(), Need::Initialize)).await.is_err());
     assert_eq!(power(&rig.ask_one(query(node, Need::Addresses)).await), Some(Power::Running));
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_has_to_wait_for_the_topology_is_told_so_whatever_its_type() {
+    let slow = crate::config::Rate { per_second: 0.1, burst: 1 };
+    let rig = Rig::limited(0, &Limits { topology: slow, ..Limits::default() });
+    let (first, second) = (rig.placed(OTHER), rig.placed("m5.large"));
+    let topology = Topology::default();
+    assert_eq!(rig.layers(&topology, &first, OTHER).await.unwrap().len(), 3);
+    let error = CloudError::from(rig.layers(&topology, &second, "m5.large").await.unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::Throttled);
+}

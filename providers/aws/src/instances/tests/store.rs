@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{api::Call, instances::Instance};
+use crate::{
+    api::{Call, ec2::InstanceState},
+    instances::Instance,
+};
 
 const FRESH: Duration = Duration::ZERO;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -243,4 +246,43 @@ async fn equal_texts_are_kept_once() {
     let types: BTreeSet<_> = answers.values().flatten().map(|one| one.instance_type.as_ptr()).collect();
     let groups: BTreeSet<_> = answers.values().flatten().map(|one| one.security_groups[0].as_ptr()).collect();
     assert_eq!((types.len(), groups.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_does_not_take_the_place_of_a_newer_one() {
+    let rig = Rig::new(0);
+    let id = rig.instance().private_ip("10.0.128.100").launch();
+    rig.world.aws.tune(|knobs| knobs.latency = Duration::from_secs(2));
+    let slow = rig.ask_one(query(named("ip-10-0-128-100.us-west-2.compute.internal"), Need::Addresses));
+    let newer = async {
+        // AWS has looked at the name by now, and its answer is on its way.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        rig.world.aws.tune(|knobs| knobs.latency = Duration::ZERO);
+        rig.world.aws.set_state(&id, InstanceState::Stopped);
+        rig.look_up(std::slice::from_ref(&id), FRESH).await;
+    };
+    let (found, ()) = tokio::join!(slow, newer);
+    found.unwrap();
+    let known = rig.look_up(std::slice::from_ref(&id), TEN_MINUTES).await;
+    assert_eq!(known[&id].as_ref().unwrap().state, Some(InstanceState::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_one_request_is_not_tried_with_the_next() {
+    let rig = Rig::new(1);
+    rig.world.aws.fail_always(Action::DescribeInstances, "UnauthorizedOperation");
+    let ids = [rig.world.nodes[0].clone(), "i-simulated".into()];
+    let answers = rig.store.look_up_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
+    assert!(answers.len() == 2 && answers.values().all(Result::is_err));
+    assert_eq!(rig.calls(Action::DescribeInstances), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_listing_leaves_out_is_asked_for_by_id() {
+    let mut rig = Rig::new(250);
+    let untagged = rig.world.aws.instance(&rig.world.private[0]).launch();
+    rig.world.nodes.push(untagged.clone());
+    let answers = rig.look_up(&rig.world.nodes, FRESH).await;
+    assert!(answers[&untagged].is_some());
+    assert_eq!(rig.calls(Action::DescribeInstances), 2, "the listing, and the one");
 }

@@ -172,3 +172,51 @@ async fn without_the_right_to_write_nothing_is_changed() {
     assert_eq!(rig.create(0).await.unwrap_err().kind(), ErrorKind::NotLeader);
     assert_eq!(rig.world.aws.writes(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_interface_of_which_nobody_says_whose_it_is_is_somebody_elses() {
+    let mut rig = Rig::new(1);
+    let interface = rig.world.aws.fargate(&rig.world.private[0], "10.0.128.88", "");
+    let (table, target) = (rig.world.table.clone(), RouteTarget::Interface(interface));
+    rig.world.aws.ask(ec2::CreateRoute { table, destination: pod_cidr(0), target }).await.unwrap();
+    let before = rig.world.aws.routes(&rig.world.table);
+    assert_eq!(rig.list().await.unwrap(), []);
+    assert_eq!(rig.create(0).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    rig.nodes.clear();
+    rig.pass().await.unwrap();
+    assert_eq!(rig.world.aws.routes(&rig.world.table), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_to_what_aws_does_not_know_was_a_nodes_and_one_to_what_is_in_doubt_is_not() {
+    for (code, listed) in [("InvalidInstanceID.NotFound", 1), ("InvalidInstanceID.Malformed", 0)] {
+        let rig = Rig::new(1);
+        foreign_route(&rig, pod_cidr(7), &appliance(&rig.world)).await;
+        rig.world.aws.fail_next(Action::DescribeInstances, code);
+        assert_eq!(rig.list().await.unwrap().len(), listed, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_that_could_not_be_read_again_are_read_before_the_next_change() {
+    let rig = Rig::new(1);
+    rig.list().await.unwrap();
+    rig.world.aws.fail_next(Action::DescribeRouteTables, "UnauthorizedOperation");
+    rig.list().await.unwrap_err();
+    rig.create(0).await.unwrap();
+    assert_eq!(rig.calls(&[Action::DescribeRouteTables]), [3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_is_replaced_as_it_is_now_and_not_as_it_was_at_the_beginning_of_the_pass() {
+    let rig = Rig::new(2);
+    foreign_route(&rig, pod_cidr(0), &rig.world.nodes[1]).await;
+    rig.list().await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let target = RouteTarget::Instance(appliance(&rig.world));
+    let request = ec2::ReplaceRoute { table: rig.world.table.clone(), destination: pod_cidr(0), target };
+    rig.world.aws.ask(request).await.unwrap();
+    rig.world.aws.reset_calls();
+    assert_eq!(rig.create(0).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(rig.calls(&[Action::ReplaceRoute, Action::CreateRoute]), [0, 0]);
+}

@@ -105,3 +105,20 @@ async fn the_node_of_an_instance_is_told_by_its_provider_id_whatever_its_name() 
     let node = |i: usize| names.get(i).copied().filter(|_| i < 3);
     assert_eq!(told, (0..4).map(|i| (pod_cidr(i), node(i))).collect::<Vec<_>>());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_route_is_deleted_from_those_tables_alone_that_were_listed_with_it() {
+    let world = World::small(1);
+    let other = world.aws.route_table(&world.vpc, &[], &[]);
+    let mut rig = Rig::with(world, Settings::default());
+    foreign_route(&rig, pod_cidr(7), &rig.world.nodes[0]).await;
+    let settings = named(&[&rig.world.table, &other]);
+    rig = Rig::with(rig.world, settings);
+    let listed = rig.list().await.unwrap();
+    // Somebody brings it to the other table meanwhile.
+    let target = RouteTarget::Instance(rig.world.nodes[0].clone());
+    rig.world.aws.ask(ec2::CreateRoute { table: other.clone(), destination: pod_cidr(7), target }).await.unwrap();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    rig.delete(&listed[0]).await.unwrap();
+    assert_eq!((rig.shown().len(), rig.shown_in(&other).len()), (0, 1));
+}

@@ -394,9 +394,9 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
                 "group managed-default-managed: tag kubernetes.io/cluster/test=owned",
                 "group managed-default-managed: tcp 80-80 from 10.7.0.0/16",
                 "group managed-default-managed: icmp 3-4 from 10.7.0.0/16",
-                "group nodes: tcp {80}-{80} from managed-default-managed kubernetes.io/rule/nlb/sg={owner}",
+                "group nodes: tcp {80}-{80} from 10.7.0.0/16 kubernetes.io/rule/nlb/client={owner}",
                 "!group nodes: tcp {80}-{80} from 0.0.0.0/0",
-                "!group nodes: tcp {80}-{80} from 10.7.0.0/16",
+                "!group nodes: tcp {80}-{80} from managed-default-managed",
             ],
         )
         .spec(json!({"loadBalancerSourceRanges": ["10.7.0.0/16"]}))
@@ -407,6 +407,8 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
                 "group managed-default-managed: icmp 3-4 from 10.9.0.0/16",
                 "!group managed-default-managed: tcp 80-80 from 10.7.0.0/16",
                 "!group managed-default-managed: icmp 3-4 from 10.7.0.0/16",
+                "group nodes: tcp {80}-{80} from 10.9.0.0/16 kubernetes.io/rule/nlb/client={owner}",
+                "!group nodes: tcp {80}-{80} from 10.7.0.0/16",
             ],
         ),
         Case::new(
@@ -414,7 +416,7 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
             &[
                 "group managed-default-mtls: tcp 443-443 from 0.0.0.0/0",
                 "group managed-default-mtls: udp 53-53 from 0.0.0.0/0",
-                "group nodes: udp {53}-{53} from managed-default-mtls kubernetes.io/rule/nlb/sg={owner}",
+                "group nodes: udp {53}-{53} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
             ],
         )
         .ports(&[("TCP", 443), ("UDP", 53)])
@@ -428,12 +430,17 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
                 &[
                     ": groups managed-default-mine",
                     "group mine: is mine",
-                    "group nodes: tcp {80}-{80} from managed-default-mine kubernetes.io/rule/nlb/sg={owner}",
+                    "group nodes: tcp {80}-{80} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
                 ],
             ),
         Case::new("swap", &[": groups managed-default-swap"]).change(
             json!({"security-groups": places.group}),
-            &[": groups mine", "!group managed-default-swap", "!group nodes: tcp {80}-{80}"],
+            &[
+                ": groups mine",
+                "!group managed-default-swap",
+                // Rules by network stay as they are for given groups, as upstream leaves them.
+                "group nodes: tcp {80}-{80} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
+            ],
         ),
         Case::new("nolb", &[": groups none"]).with("disable-nlb-sg", "true"),
         Case::new(
@@ -441,6 +448,8 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
             &[
                 "group managed-default-lists: tcp 80-80 from pl-123",
                 "!group managed-default-lists: tcp 80-80 from 0.0.0.0/0",
+                "group nodes: tcp {80}-{80} from managed-default-lists kubernetes.io/rule/nlb/sg={owner}",
+                "!group nodes: tcp {80}-{80} from 0.0.0.0/0",
             ],
         )
         .with("security-group-prefix-lists", "pl-123"),

@@ -76,12 +76,13 @@ impl Check {
 }
 
 async fn run(check: Check, member: Arc<Member>, mut streak: Streak, stop: CancellationToken, announcer: Announcer) {
+    let limit = if check.monitor.timeout.is_zero() { check.monitor.delay } else { check.monitor.timeout };
     loop {
-        let found = timeout(check.monitor.timeout, probe::probe(&check)).await;
+        let found = timeout(limit, probe::probe(&check)).await;
         let error = match found {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {:?}", check.monitor.timeout)),
+            Err(_) => Some(format!("no answer within {limit:?}")),
         };
         let health = streak.record(error.is_none());
         {

@@ -14,7 +14,11 @@ async fn the_same_again_changes_nothing() {
     let mut client = rig.connect().await;
     client.name().await;
     let before = rig.report();
+    let changes = rig.plane.changes();
     assert_eq!(rig.change(|_| ()).await, before);
+    assert!(!changes.has_changed().unwrap(), "nothing is announced");
+    rig.change_pool(|pool| pool.members[0].weight = 0).await;
+    assert!(changes.has_changed().unwrap());
     assert!(client.echoes().await);
 }
 
@@ -54,6 +58,20 @@ async fn a_member_that_leaves_gets_nothing_new_and_keeps_its_connections_for_a_t
     one.closed().await;
     assert!(begin.elapsed() >= drain.mul_f64(0.9), "closed after {:?}", begin.elapsed());
     assert!(two.echoes().await);
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_in_time_keeps_its_connections() {
+    let a = Echo::new("a").await;
+    let drain = Duration::from_millis(300);
+    let mut rig = Rig::with(Options { drain }, balancer([listener("l", pool([a.member()]))])).await;
+    let mut one = rig.connect().await;
+    one.name().await;
+    rig.change_pool(|pool| pool.members.clear()).await;
+    rig.change_pool(|pool| pool.members.push(a.member())).await;
+    tokio::time::sleep(drain * 2).await;
+    assert!(one.echoes().await);
+    assert_eq!(rig.report().listeners[0].pool.as_ref().unwrap().members[0].active_connections, 1);
 }
 
 #[tokio::test]
@@ -158,6 +176,23 @@ async fn shutdown_waits_for_everything_and_nothing_begins_after_it() {
     let report = rig.plane.apply(&rig.config).await;
     let ListenerState::Failed(error) = &report.listeners[0].state else { panic!("{report:?}") };
     assert_eq!(error.kind, ListenErrorKind::Stopped);
+}
+
+#[tokio::test]
+async fn dropping_the_data_plane_ends_everything() {
+    let a = Echo::new("a").await;
+    let rig = Rig::tcp(&[&a]).await;
+    let mut client = rig.connect().await;
+    client.name().await;
+    let place = rig.address(0);
+    drop(rig);
+    client.closed().await;
+    soon(async {
+        while TcpStream::connect(place).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

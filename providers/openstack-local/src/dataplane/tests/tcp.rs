@@ -1,11 +1,15 @@
 //! TCP listeners.
 
-use std::{net::SocketAddr, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::Ordering::SeqCst,
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use super::rig::{Client, Echo, NODE, Rig, balancer, listener, nobody, pool, soon};
@@ -29,26 +33,24 @@ async fn connections_go_to_members_in_turn_and_are_counted() {
 }
 
 #[tokio::test]
-async fn a_large_message_passes_both_ways_while_the_reader_is_slow() {
+async fn a_large_message_passes_both_ways_though_the_reader_comes_late() {
     let a = Echo::new("a").await;
     let rig = Rig::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     let sent: Vec<u8> = (0..32_000_000_u32).map(|number| number.to_be_bytes()[number as usize % 4]).collect();
     let (mut read, mut write) = client.0.split();
-    let mut received = Vec::new();
-    let ((), ()) = soon(async {
-        tokio::join!(
-            async {
-                write.write_all(&sent).await.unwrap();
-                write.shutdown().await.unwrap();
-            },
-            async {
-                read.read_to_end(&mut received).await.unwrap();
-            }
-        )
-    })
-    .await;
+    let (mut received, mut at) = (Vec::new(), 0);
+    // Until every buffer on the way there and back is full.
+    while let Ok(written) = timeout(Duration::from_millis(300), write.write(&sent[at..])).await {
+        at += written.unwrap();
+    }
+    assert!(at < sent.len(), "there is something left to send");
+    let writing = async {
+        write.write_all(&sent[at..]).await.unwrap();
+        write.shutdown().await.unwrap();
+    };
+    soon(async { tokio::join!(writing, async { read.read_to_end(&mut received).await.unwrap() }) }).await;
     assert!(received == sent, "{} bytes came back of {}", received.len(), sent.len());
 }
 
@@ -92,9 +94,7 @@ async fn a_member_that_does_not_answer_costs_only_the_time_to_connect() {
     let deaf = deaf.listen(0).unwrap();
     let address = deaf.local_addr().unwrap();
     let mut queued = Vec::new();
-    while let Ok(stream) =
-        tokio::time::timeout(Duration::from_millis(200), tokio::net::TcpStream::connect(address)).await
-    {
+    while let Ok(stream) = timeout(Duration::from_millis(200), tokio::net::TcpStream::connect(address)).await {
         queued.push(stream);
     }
     let b = Echo::new("b").await;
@@ -140,7 +140,7 @@ async fn connections_over_the_limit_wait_in_the_queue_until_one_ends() {
     one.name().await;
     two.name().await;
     let mut three = rig.connect().await;
-    let early = tokio::time::timeout(Duration::from_millis(100), three.0.readable()).await;
+    let early = timeout(Duration::from_millis(100), three.0.readable()).await;
     assert!(early.is_err(), "a third connection is not served");
     assert_eq!(rig.report().listeners[0].counters.active_connections, 2);
     drop(one);
@@ -227,15 +227,20 @@ async fn members_are_told_the_client_in_the_text_header() {
 
 #[tokio::test]
 async fn members_are_told_the_client_in_the_binary_header() {
-    let (header, client, local) = header(PoolProtocol::ProxyV2, "127.7.0.1").await;
-    let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
-    for end in [client, local] {
-        let std::net::IpAddr::V4(ip) = end.ip() else { panic!("{end}") };
-        expected.extend(ip.octets());
+    for (vip, family) in [("127.7.0.1", b"\x11\x00\x0c"), ("::1", b"\x21\x00\x24")] {
+        let (header, client, local) = header(PoolProtocol::ProxyV2, vip).await;
+        let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
+        expected.extend(family);
+        for end in [client, local] {
+            match end.ip() {
+                IpAddr::V4(ip) => expected.extend(ip.octets()),
+                IpAddr::V6(ip) => expected.extend(ip.octets()),
+            }
+        }
+        expected.extend(client.port().to_be_bytes());
+        expected.extend(local.port().to_be_bytes());
+        assert_eq!(header, expected);
     }
-    expected.extend(client.port().to_be_bytes());
-    expected.extend(local.port().to_be_bytes());
-    assert_eq!(header, expected);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use openstack_api::keystone::{
 use crate::config::{Auth, Domain, Identity, Scope, User};
 
 /// Makes the body of a request for a token.
-pub(super) fn request(auth: &Auth) -> TokenRequest {
+pub(in crate::client) fn request(auth: &Auth) -> TokenRequest {
     TokenRequest { auth: api::Auth { identity: identity(&auth.identity), scope: scope(&auth.scope) } }
 }
 

@@ -2,7 +2,7 @@
 
 mod catalog;
 mod discovery;
-mod keystone;
+pub(super) mod keystone;
 mod token;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -15,7 +15,7 @@ fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Environment) {
 }
 
 const ONE: &str = "clouds:\n  one:\n    auth:\n      auth_url: https://yaml/v3\n      user_id: yaml-user\n      \
-    password: yaml-pass\n      project_id: 0123\n    region_name: yaml-region\n    interface: internal\n    cacert: /yaml/ca\n";
+    password: yaml-pass\n      project_id: 0123\n    region_name: 01\n    interface: internal\n    cacert: /yaml/ca\n";
 
 fn read_in(text: &str, environment: &Environment) -> Settings {
     parse(text, environment).unwrap_or_else(|errors| panic!("{text}: {errors}"))
@@ -52,6 +52,7 @@ fn cloud_conf_wins_when_the_cloud_is_named_as_well() {
     assert_eq!((cloud.auth.scope, &*cloud.region), (Scope::Project("0123".into()), "here"));
     assert_eq!((cloud.interface, cloud.tls.ca_file.as_deref()), (Interface::Internal, Some(Path::new("/yaml/ca"))));
     assert_eq!(sources, [folder.path().join("clouds.yaml")]);
+    assert_eq!(&*read_in("[Global]\nuse-clouds\n", &environment).cloud.region, "01", "digits are text");
 }
 
 #[test]

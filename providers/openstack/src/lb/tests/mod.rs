@@ -3,7 +3,6 @@
 mod behaviour;
 mod counts;
 mod crash;
-mod desk;
 mod groups;
 mod rig;
 mod sharing;

@@ -67,13 +67,9 @@ pub(super) struct Wire {
 type Forward = Box<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> + Send + Sync>;
 
 /// Makes the way to a cloud.
-fn forward(local: &LocalCloud, project: &str) -> Forward {
-    let (router, local, project) = (local.router(), local.clone(), Box::<str>::from(project));
+fn forward(local: &LocalCloud) -> Forward {
+    let router = local.router();
     Box::new(move |request| {
-        if super::desk::serves(&request) {
-            let (local, project) = (local.clone(), project.clone());
-            return Box::pin(async move { Ok(super::desk::answer(local, project, request).await) });
-        }
         let answer = router.clone().oneshot(request.map(Full::new));
         Box::pin(async move {
             let (parts, body) = answer.await.unwrap_or_else(|never| match never {}).into_parts();
@@ -168,7 +164,7 @@ impl Rig {
 
     async fn start(local: LocalCloud, nodes: Vec<Arc<NodeView>>, net: Net, settings: Settings) -> Self {
         let wire = Arc::new(Wire {
-            cloud: forward(&local, &net.project),
+            cloud: forward(&local),
             writes: AtomicUsize::new(0),
             crash: Mutex::new(None),
             dead: AtomicBool::new(false),

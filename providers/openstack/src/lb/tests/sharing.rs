@@ -95,7 +95,6 @@ async fn a_balancer_of_a_person_is_used_and_left() {
                 listeners: vec![listener],
                 ..LoadBalancerCreate::default()
             };
-            let create = super::desk::with_port(state, cx, create).unwrap();
             let made = openstack_local::octavia::load_balancers::create(state, cx, create).unwrap();
             openstack_local::octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(60));
             (made.id, made.vip_port_id.unwrap())

@@ -1,0 +1,92 @@
+//! Microversions of Nova.
+
+use super::*;
+
+fn version(id: &str, newest: &str) -> Value {
+    json!({"id": id, "status": "CURRENT", "version": newest, "min_version": if newest.is_empty() { "" } else { "2.1" },
+        "links": []})
+}
+
+/// A Nova at an address, with a newest microversion: answers with the headers that it was asked with.
+struct Nova {
+    at: &'static str,
+    newest: &'static str,
+    asked: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Transport for Nova {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let path = request.uri().path();
+        if path.ends_with("/auth/tokens") {
+            return Ok(token(&json!([{"type": "compute", "endpoints": [endpoint("public", "RegionOne", self.at)]}])));
+        }
+        self.asked.lock().push(path.to_owned());
+        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let both = format!("{}|{}", header("openstack-api-version"), header("x-openstack-nova-api-version"));
+        Ok(match path {
+            "/compute/v2.1/servers/1" | "/compute/v2.1/project/servers/1" => {
+                answer(200, json!({"server": both}).to_string())
+            }
+            "/compute/v2.1/" => answer(200, json!({"version": version("v2.1", self.newest)}).to_string()),
+            "/compute/" => {
+                let versions = [version("v2.0", ""), version("v2.1", self.newest)];
+                answer(300, json!({"versions": versions}).to_string())
+            }
+            _ => answer(404, "nothing here"),
+        })
+    }
+}
+
+async fn asked(at: &'static str, newest: &'static str) -> (String, Microversion, Vec<String>) {
+    let nova = Arc::new(Nova { at, newest, asked: Mutex::default() });
+    let local = cloud();
+    let client = Client::connect(&settings(&local), nova.clone()).await.unwrap();
+    let request = Request::new(Call::ServerGet, &["servers", "1"]);
+    let headers = client.get(&op(), &request).await.unwrap_or_else(|error| panic!("{at}: {}", chain(&error)));
+    client.get::<String>(&op(), &request).await.unwrap();
+    let asked = nova.asked.lock().clone();
+    (headers, client.session().microversion().await.unwrap(), asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_are_read_in_the_oldest_version_that_shows_enough() {
+    let cases = [
+        ("2.1", "|", Microversion(2, 1)),
+        ("2.46", "|", Microversion(2, 1)),
+        ("2.47", "compute 2.47|2.47", Microversion(2, 47)),
+        ("2.68", "compute 2.47|2.47", Microversion(2, 47)),
+        ("2.69", "compute 2.69|2.69", Microversion(2, 69)),
+        ("2.100", "compute 2.69|2.69", Microversion(2, 69)),
+        ("", "|", Microversion(2, 1)),
+    ];
+    for (newest, headers, version) in cases {
+        let found = asked("https://cloud.test/compute/v2.1", newest).await;
+        assert_eq!((&*found.0, found.1), (headers, version), "{newest}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_form_of_the_address_is_asked_once_for_its_versions() {
+    let server = "/compute/v2.1/servers/1";
+    let own = "/compute/v2.1/project/servers/1";
+    let cases = [
+        ("https://cloud.test/compute", "/compute/", server),
+        ("https://cloud.test/compute/", "/compute/", server),
+        ("https://cloud.test/compute/v2.1/", "/compute/v2.1/", server),
+        ("https://cloud.test/compute/v2.1/project", "/compute/v2.1/", own),
+    ];
+    for (at, document, path) in cases {
+        let (_, _, asked) = asked(at, "2.96").await;
+        assert_eq!(asked, [document, path, path], "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nova_without_versions_is_an_error() {
+    let nova = Arc::new(Nova { at: "https://cloud.test/elsewhere", newest: "2.96", asked: Mutex::default() });
+    let local = cloud();
+    let client = Client::connect(&settings(&local), nova).await.unwrap();
+    let error = client.get::<Value>(&op(), &Request::new(Call::ServerGet, &["servers", "1"])).await.unwrap_err();
+    assert!(!error.is_not_found(), "nothing is said about the server: {error}");
+}
