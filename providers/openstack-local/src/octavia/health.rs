@@ -11,6 +11,7 @@ use super::{
     pools::listeners_of,
     rows::{CountersRow, ListenerRow, LoadBalancerRow, MemberRow, PoolRow},
     settings::Settings,
+    wanted,
 };
 use crate::state::State;
 
@@ -41,6 +42,30 @@ pub enum MemberReport {
     Up,
     /// Fails them.
     Down,
+    /// Was not checked yet, or is not checked at all.
+    Unknown,
+}
+
+impl MemberReport {
+    fn up(self) -> Option<bool> {
+        match self {
+            Self::Up => Some(true),
+            Self::Down => Some(false),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl Report {
+    /// Tells whether the rows say all of this already.
+    pub(super) fn is_known(&self, state: &State) -> bool {
+        let rows = &state.octavia;
+        let listeners = self.listeners.iter().all(|(id, said)| {
+            rows.listeners.get(id).is_none_or(|row| (row.open, row.full) == (Some(said.open), said.full))
+                && rows.counters.get(id).map_or(Stats::default(), |row| row.since) == said.stats
+        });
+        listeners && self.members.iter().all(|(id, said)| rows.members.get(id).is_none_or(|row| row.up == said.up()))
+    }
 }
 
 /// Takes in what the sockets report. Only what changed is touched; what is not mentioned stays as it was.
@@ -56,7 +81,7 @@ pub fn report(state: &mut State, report: &Report) {
     }
     for (id, said) in &report.members {
         let Some(row) = state.octavia.members.get(id) else { continue };
-        let up = Some(*said == MemberReport::Up);
+        let up = said.up();
         if row.up != up {
             if let Some(pool) = state.octavia.pools.get(&row.pool) {
                 changed.insert(pool.load_balancer().to_owned());
@@ -91,7 +116,7 @@ pub(super) fn refresh(state: &mut State, id: &str) {
     if lb.body.provisioning_status.is_pending() {
         return;
     }
-    let assumed = !Settings::of(state).reported;
+    let assumed = !Settings::of(state).reported || wanted::carried(&lb.body).is_none();
     let mut pools = BTreeMap::new();
     for pool in &lb.body.pools {
         if let Some(status) = refresh_pool(state, &pool.id, assumed) {

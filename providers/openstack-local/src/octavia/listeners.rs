@@ -15,7 +15,10 @@ use super::{
     quotas,
     rows::{ListenerRow, LoadBalancerRow},
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::{
+    keystone::key_manager,
+    state::{ApiError, Cx, State, new_id},
+};
 
 /// Defaults of timeouts, in milliseconds: client's data, member's connection, member's data, inspection.
 const TIMEOUTS: [u32; 4] = [50_000, 5_000, 50_000, 0];
@@ -92,6 +95,7 @@ pub(super) fn insert(
         .ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
     let body = build(cx, lb, create);
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
+    check_certificates(state, cx, &body)?;
     if !lb.body.vip_sg_ids.is_empty() && body.allowed_cidrs.is_some() {
         return Err(error::validation("Allowed CIDRs are not allowed when using custom VIP Security Groups."));
     }
@@ -148,6 +152,20 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
     }
 }
 
+/// What is referred to must be in the key manager.
+fn check_certificates(state: &State, cx: &Cx, body: &Listener) -> Result<(), ApiError> {
+    let own = body.default_tls_container_ref.iter().chain(&body.sni_container_refs);
+    let mut all = own.chain(&body.client_ca_tls_container_ref).chain(&body.client_crl_container_ref);
+    let is_there = |reference: &str| {
+        key_manager::find_container(state, cx, reference).is_some()
+            || key_manager::find_secret(state, cx, reference).is_some()
+    };
+    match all.find(|reference| !is_there(reference)) {
+        Some(reference) => Err(error::bad_reference(reference)),
+        None => Ok(()),
+    }
+}
+
 /// One listener per port and transport.
 fn check_port(state: &State, lb: &LoadBalancerRow, new: &Listener) -> Result<(), ApiError> {
     let others = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
@@ -182,6 +200,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, update: ListenerUpdate) -> R
     let mut body = row.body.clone();
     apply(&mut body, update);
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
+    check_certificates(state, cx, &body)?;
     load_balancers::provider(state, lb)?.listener(&body)?;
     if let Some(pool) = body.default_pool_id.as_ref().filter(|pool| row.body.default_pool_id.as_ref() != Some(pool)) {
         check_pool(state, &body, &load_balancer, pool)?;

@@ -3,6 +3,7 @@
 //! A change locks the whole load balancer (`PENDING_…`) until it is due ([`settle`]); only then it counts. What members
 //! and listeners really do comes from the sockets ([`report`]).
 
+pub mod carry;
 mod catalog;
 mod check;
 mod error;
@@ -16,14 +17,13 @@ pub mod monitors;
 pub mod pools;
 mod provider;
 pub mod quotas;
+mod routes;
 pub mod rows;
 pub mod schema;
+mod serving;
 pub mod settings;
 mod vip;
-
-mod routes;
-
-pub use routes::routes;
+pub mod wanted;
 
 use crate::state::tables;
 
@@ -31,6 +31,7 @@ pub use self::{
     catalog::{availability_zones, flavor_profiles, flavors, providers, put_availability_zone, put_flavor, versions},
     health::{ListenerReport, MemberReport, Report, forget_reports, report},
     lock::{force_error, settle},
+    routes::routes,
 };
 
 tables! {

@@ -1,10 +1,471 @@
+//! The service over HTTP.
+
 use std::sync::Arc;
 
-use axum::Router;
+use axum::{
+    Json, Router,
+    extract::{Path, State as From},
+    routing::{get, put},
+};
+use http::StatusCode;
+use openstack_api::octavia::{QuotaUpdate, StatsBody};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::server::Cloud;
+use super::{
+    catalog,
+    error::{not_found, unsupported_option},
+    listeners, load_balancers, members, monitors, pools, quotas, schema,
+    serving::{change, read},
+    settings::Settings,
+};
+use crate::{
+    server::{
+        Auth, Cloud, Input, Origin,
+        list::{self, Query, Rules},
+    },
+    state::{ApiError, Cx, State},
+};
+
+type Shared = From<Arc<Cloud>>;
+type Answer = Result<Json<Value>, ApiError>;
 
 /// Returns the routes of this service.
 pub fn routes() -> Router<Arc<Cloud>> {
+    let lbaas = load_balancer_routes::routes()
+        .merge(listener_routes::routes())
+        .merge(pool_routes::routes())
+        .merge(monitor_routes::routes())
+        .merge(member_routes())
+        .merge(other_routes());
+    let amphorae = get(async |Auth(_): Auth| Json(json!({"amphorae": [], "amphorae_links": []})));
     Router::new()
+        .route("/", get(versions))
+        .nest("/v2.0/lbaas", lbaas.clone())
+        .nest("/v2/lbaas", lbaas)
+        .route("/v2.0/octavia/amphorae", amphorae.clone())
+        .route("/v2/octavia/amphorae", amphorae)
+}
+
+async fn versions(From(cloud): Shared, origin: Origin) -> Answer {
+    let base = format!("{origin}/load-balancer");
+    read(&cloud, |state| Ok(Json(json!(catalog::versions(state, &base))))).await
+}
+
+/// What all resources with a state can be filtered and sorted by.
+macro_rules! attributes {
+    ($($more:literal),* $(,)?) => {
+        &[
+            "id", "name", "provisioning_status", "operating_status", "admin_state_up", "project_id", "created_at",
+            "updated_at", "tags", $($more),*
+        ]
+    };
+}
+
+const LOAD_BALANCER: &[&str] = attributes![
+    "description",
+    "vip_address",
+    "vip_port_id",
+    "vip_subnet_id",
+    "vip_network_id",
+    "vip_qos_policy_id",
+    "provider",
+    "flavor_id",
+    "availability_zone",
+    "listeners",
+    "pools",
+];
+const LISTENER: &[&str] = attributes![
+    "description",
+    "protocol",
+    "protocol_port",
+    "connection_limit",
+    "default_pool_id",
+    "default_tls_container_ref",
+    "loadbalancer_id",
+    "loadbalancers",
+    "timeout_client_data",
+    "timeout_member_connect",
+    "timeout_member_data",
+    "timeout_tcp_inspect",
+    "client_authentication",
+    "allowed_cidrs",
+];
+const POOL: &[&str] = attributes![
+    "description",
+    "protocol",
+    "lb_algorithm",
+    "loadbalancer_id",
+    "loadbalancers",
+    "listeners",
+    "healthmonitor_id",
+    "members",
+    "tls_enabled",
+];
+const MEMBER: &[&str] =
+    attributes!["address", "protocol_port", "weight", "backup", "subnet_id", "monitor_address", "monitor_port"];
+const MONITOR: &[&str] = attributes![
+    "type",
+    "delay",
+    "timeout",
+    "max_retries",
+    "max_retries_down",
+    "http_method",
+    "url_path",
+    "expected_codes",
+    "pool_id",
+    "pools",
+    "domain_name",
+    "http_version",
+];
+
+/// Makes one page. `parent`: a parent by which is filtered, and the references in a row that tell it.
+fn page(
+    cloud: &Cloud,
+    query: &Query,
+    collection: &str,
+    attributes: &[&str],
+    parent: Option<(&str, &str)>,
+    rows: Vec<impl Serialize>,
+) -> Answer {
+    let mut values = Vec::new();
+    for row in rows {
+        let mut value = json!(row);
+        if let Some((name, references)) = parent {
+            value[name] = value[references][0]["id"].clone();
+        }
+        values.push(value);
+    }
+    let hidden: Vec<&str> = parent.map(|(name, _)| name).into_iter().collect();
+    let settings = cloud.settings();
+    let rules = Rules { hidden: &hidden, ..Rules::octavia(collection, attributes, &settings) };
+    list::list(query, &rules, values).map(Json)
+}
+
+/// Puts a resource into its envelope, with the fields that are asked for.
+fn one(name: &str, query: &Query, body: impl Serialize) -> Json<Value> {
+    Json(Value::Object([(name.to_owned(), query.select(json!(body)))].into_iter().collect()))
+}
+
+fn minor(state: &State) -> u8 {
+    Settings::of(state).newest_minor
+}
+
+/// Makes the routes of a resource that has a collection of its own.
+macro_rules! resource {
+    ($routes:ident, $module:ident, $one:literal, $many:literal, $attributes:expr, $parent:expr, $create:ident, $update:ident) => {
+        mod $routes {
+            use super::*;
+
+            pub(super) fn routes() -> Router<Arc<Cloud>> {
+                Router::new()
+                    .route(concat!("/", $many), get(list).post(create))
+                    .route(concat!("/", $many, "/{id}"), get(show).put(update).delete(delete))
+            }
+
+            async fn list(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
+                let rows = read(&cloud, |state| Ok($module::list(state, &cx))).await?;
+                page(&cloud, &query, $many, $attributes, $parent, rows)
+            }
+
+            async fn create(
+                From(cloud): Shared,
+                Auth(cx): Auth,
+                Input(body): Input<Value>,
+            ) -> Result<(StatusCode, Json<Value>), ApiError> {
+                let create = |state: &mut State| {
+                    let body = schema::read(body, $one, schema::$create, minor(state))?;
+                    $module::create(state, &cx, body).map(|made| Json(json!({$one: made})))
+                };
+                change(&cloud, create).await.map(|made| (StatusCode::CREATED, made))
+            }
+
+            async fn show(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>, query: Query) -> Answer {
+                read(&cloud, |state| $module::show(state, &cx, &id)).await.map(|found| one($one, &query, found))
+            }
+
+            async fn update(
+                From(cloud): Shared,
+                Auth(cx): Auth,
+                Path(id): Path<String>,
+                Input(body): Input<Value>,
+            ) -> Answer {
+                let update = |state: &mut State| {
+                    let body = schema::read(body, $one, schema::$update, minor(state))?;
+                    $module::update(state, &cx, &id, body).map(|made| Json(json!({$one: made})))
+                };
+                change(&cloud, update).await
+            }
+
+            async fn delete(
+                From(cloud): Shared,
+                Auth(cx): Auth,
+                Path(id): Path<String>,
+                query: Query,
+            ) -> Result<StatusCode, ApiError> {
+                change(&cloud, |state| super::delete_one(state, &cx, &id, &query, $one)).await?;
+                Ok(StatusCode::NO_CONTENT)
+            }
+        }
+    };
+}
+
+resource!(
+    load_balancer_routes,
+    load_balancers,
+    "loadbalancer",
+    "loadbalancers",
+    LOAD_BALANCER,
+    None,
+    LOAD_BALANCER_CREATE,
+    LOAD_BALANCER_UPDATE
+);
+resource!(
+    listener_routes,
+    listeners,
+    "listener",
+    "listeners",
+    LISTENER,
+    Some(("loadbalancer_id", "loadbalancers")),
+    LISTENER_CREATE,
+    LISTENER_UPDATE
+);
+resource!(
+    pool_routes,
+    pools,
+    "pool",
+    "pools",
+    POOL,
+    Some(("loadbalancer_id", "loadbalancers")),
+    POOL_CREATE,
+    POOL_UPDATE
+);
+resource!(
+    monitor_routes,
+    monitors,
+    "healthmonitor",
+    "healthmonitors",
+    MONITOR,
+    Some(("pool_id", "pools")),
+    MONITOR_CREATE,
+    MONITOR_UPDATE
+);
+
+/// Deletes a resource of a kind; only load balancers know `cascade`.
+fn delete_one(state: &mut State, cx: &Cx, id: &str, query: &Query, kind: &str) -> Result<(), ApiError> {
+    match kind {
+        "loadbalancer" => load_balancers::delete(state, cx, id, query.flag("cascade")),
+        "listener" => listeners::delete(state, cx, id),
+        "pool" => pools::delete(state, cx, id),
+        _ => monitors::delete(state, cx, id),
+    }
+}
+
+fn member_routes() -> Router<Arc<Cloud>> {
+    Router::new()
+        .route("/pools/{pool}/members", get(list_members).post(create_member).put(batch_members))
+        .route("/pools/{pool}/members/{id}", get(show_member).put(update_member).delete(delete_member))
+}
+
+async fn list_members(From(cloud): Shared, Auth(cx): Auth, Path(pool): Path<String>, query: Query) -> Answer {
+    let rows = read(&cloud, |state| members::list(state, &cx, &pool)).await?;
+    page(&cloud, &query, "members", MEMBER, None, rows)
+}
+
+async fn create_member(
+    From(cloud): Shared,
+    Auth(cx): Auth,
+    Path(pool): Path<String>,
+    Input(body): Input<Value>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let create = |state: &mut State| {
+        let body = schema::read(body, "member", schema::MEMBER_CREATE, minor(state))?;
+        members::create(state, &cx, &pool, body).map(|made| Json(json!({"member": made})))
+    };
+    change(&cloud, create).await.map(|made| (StatusCode::CREATED, made))
+}
+
+async fn batch_members(
+    From(cloud): Shared,
+    Auth(cx): Auth,
+    Path(pool): Path<String>,
+    query: Query,
+    Input(body): Input<Value>,
+) -> Result<StatusCode, ApiError> {
+    let replace = |state: &mut State| {
+        let newest = minor(state);
+        // Before 2.11 nobody knew the parameter.
+        let additive = newest >= 11 && query.flag("additive_only");
+        members::batch(state, &cx, &pool, schema::read_batch(body, newest)?, additive)
+    };
+    change(&cloud, replace).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+async fn show_member(
+    From(cloud): Shared,
+    Auth(cx): Auth,
+    Path((pool, id)): Path<(String, String)>,
+    query: Query,
+) -> Answer {
+    read(&cloud, |state| members::show(state, &cx, &pool, &id)).await.map(|found| one("member", &query, found))
+}
+
+async fn update_member(
+    From(cloud): Shared,
+    Auth(cx): Auth,
+    Path((pool, id)): Path<(String, String)>,
+    Input(body): Input<Value>,
+) -> Answer {
+    let update = |state: &mut State| {
+        let body = schema::read(body, "member", schema::MEMBER_UPDATE, minor(state))?;
+        members::update(state, &cx, &pool, &id, body).map(|made| Json(json!({"member": made})))
+    };
+    change(&cloud, update).await
+}
+
+async fn delete_member(
+    From(cloud): Shared,
+    Auth(cx): Auth,
+    Path((pool, id)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    change(&cloud, |state| members::delete(state, &cx, &pool, &id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn other_routes() -> Router<Arc<Cloud>> {
+    Router::new()
+        .route("/loadbalancers/{id}/status", get(status))
+        .route("/loadbalancers/{id}/statuses", get(status))
+        .route("/loadbalancers/{id}/stats", get(stats))
+        .route("/loadbalancers/{id}/failover", put(failover))
+        .route("/listeners/{id}/stats", get(listener_stats))
+        .route("/quotas", get(list_quotas))
+        .route("/quotas/defaults", get(own_default_quota))
+        .route("/quotas/{project}", get(show_quota).put(update_quota).delete(reset_quota))
+        .route("/quotas/{project}/default", get(default_quota))
+        .route("/providers", get(providers))
+        .route("/flavors", get(flavors))
+        .route("/flavors/{id}", get(flavor))
+        .route("/flavorprofiles", get(flavor_profiles))
+        .route("/flavorprofiles/{id}", get(flavor_profile))
+        .route("/availabilityzones", get(availability_zones))
+        .route("/availabilityzones/{name}", get(availability_zone))
+        .route("/availabilityzoneprofiles", get(async |_: Auth| nothing("availability_zone_profiles")))
+        .route("/l7policies", get(async |_: Auth| nothing("l7policies")).post(no_policies))
+        .route("/l7policies/{id}", get(no_policy))
+        .route("/l7policies/{id}/rules", get(no_policy))
+}
+
+async fn status(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Answer {
+    read(&cloud, |state| load_balancers::status(state, &cx, &id)).await.map(|tree| Json(json!(tree)))
+}
+
+async fn stats(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Answer {
+    let stats = read(&cloud, |state| load_balancers::stats(state, &cx, &id)).await?;
+    Ok(Json(json!(StatsBody { stats })))
+}
+
+async fn listener_stats(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Answer {
+    let stats = read(&cloud, |state| listeners::stats(state, &cx, &id)).await?;
+    Ok(Json(json!(StatsBody { stats })))
+}
+
+async fn failover(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
+    change(&cloud, |state| load_balancers::failover(state, &cx, &id)).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+const QUOTA: &[&str] =
+    &["project_id", "loadbalancer", "listener", "member", "pool", "healthmonitor", "l7policy", "l7rule"];
+
+async fn list_quotas(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(quotas::list(state, &cx))).await?;
+    page(&cloud, &query, "quotas", QUOTA, None, rows)
+}
+
+async fn show_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<String>, query: Query) -> Answer {
+    read(&cloud, |state| quotas::show(state, &cx, &project)).await.map(|quota| one("quota", &query, quota))
+}
+
+async fn default_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<String>, query: Query) -> Answer {
+    read(&cloud, |state| quotas::show_default(state, &cx, &project)).await.map(|quota| one("quota", &query, quota))
+}
+
+async fn own_default_quota(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
+    read(&cloud, |state| quotas::show_default(state, &cx, &cx.project)).await.map(|quota| one("quota", &query, quota))
+}
+
+async fn update_quota(
+    From(cloud): Shared,
+    Auth(cx): Auth,
+    Path(project): Path<String>,
+    Input(body): Input<Value>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let update = |state: &mut State| {
+        let body: QuotaUpdate = schema::read(body, "quota", schema::QUOTA_UPDATE, minor(state))?;
+        quotas::update(state, &cx, &project, &body).map(|quota| Json(json!({"quota": quota})))
+    };
+    change(&cloud, update).await.map(|quota| (StatusCode::ACCEPTED, quota))
+}
+
+async fn reset_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<String>) -> Result<StatusCode, ApiError> {
+    change(&cloud, |state| quotas::reset(state, &cx, &project)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn providers(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::providers(state))).await?;
+    page(&cloud, &query, "providers", &["name", "description"], None, rows)
+}
+
+async fn flavors(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::flavors(state))).await?;
+    page(&cloud, &query, "flavors", &["id", "name", "description", "enabled", "flavor_profile_id"], None, rows)
+}
+
+async fn flavor(From(cloud): Shared, Auth(_): Auth, Path(id): Path<String>, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::flavors(state))).await?;
+    let found = rows.into_iter().find(|row| row.id == id).ok_or_else(|| not_found("Flavor", &id))?;
+    Ok(one("flavor", &query, found))
+}
+
+async fn flavor_profiles(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::flavor_profiles(state))).await?;
+    page(&cloud, &query, "flavorprofiles", &["id", "name", "provider_name", "flavor_data"], None, rows)
+}
+
+async fn flavor_profile(From(cloud): Shared, Auth(_): Auth, Path(id): Path<String>, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::flavor_profiles(state))).await?;
+    let found = rows.into_iter().find(|row| row.id == id).ok_or_else(|| not_found("Flavor Profile", &id))?;
+    Ok(one("flavorprofile", &query, found))
+}
+
+async fn availability_zones(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::availability_zones(state))).await?;
+    let attributes = &["name", "description", "enabled", "availability_zone_profile_id"];
+    page(&cloud, &query, "availability_zones", attributes, None, rows)
+}
+
+async fn availability_zone(From(cloud): Shared, Auth(_): Auth, Path(name): Path<String>, query: Query) -> Answer {
+    let rows = read(&cloud, |state| Ok(catalog::availability_zones(state))).await?;
+    let found = rows.into_iter().find(|row| row.name == name).ok_or_else(|| not_found("Availability Zone", &name))?;
+    Ok(one("availability_zone", &query, found))
+}
+
+/// A list of what there never is here.
+fn nothing(collection: &str) -> Json<Value> {
+    let mut body = serde_json::Map::new();
+    body.insert(collection.to_owned(), json!([]));
+    body.insert(format!("{collection}_links"), json!([]));
+    Json(body.into())
+}
+
+async fn no_policies(From(cloud): Shared, Auth(_): Auth) -> Result<StatusCode, ApiError> {
+    let provider = read(&cloud, |state| Ok(Settings::of(state).default_provider)).await?;
+    Err(unsupported_option(&provider, "L7 policies are not to be had here"))
+}
+
+async fn no_policy(Auth(_): Auth, Path(id): Path<String>) -> Answer {
+    Err(not_found("L7 Policy", &id))
 }

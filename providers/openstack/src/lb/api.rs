@@ -188,8 +188,7 @@ impl Api<'_> {
         why: &str,
     ) -> Result<Option<Port>, OsError> {
         let path = ["ports", &*port.id];
-        let revision = i64::try_from(port.standard.revision_number).unwrap_or(i64::MAX);
-        let request = Request::new(Call::PortUpdate, &path).if_revision(revision).because(why);
+        let request = Request::new(Call::PortUpdate, &path).if_revision(port.standard.revision_number).because(why);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
         maybe(self.client.put(self.op, &request, &body).await)
     }

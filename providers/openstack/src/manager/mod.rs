@@ -56,16 +56,17 @@ where
     let file = config.generic.cloud_config.clone().ok_or(ConfigErrors::NoFile)?;
     let settings = config::load(Some(&file), &environment)?;
     settings.log();
+    let cluster: Arc<str> = config.generic.cluster_name.as_str().into();
     let transport = connect(&settings.cloud, user_agents(&config))?;
     let credentials = Arc::new(Reloaded::new(file, environment));
     let client = Client::new(&settings, credentials, transport);
-    provider(settings, client).await
+    provider(settings, client, cluster).await
 }
 
-async fn provider(settings: Settings, client: Client) -> Result<OpenStackProvider, BoxError> {
+async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Result<OpenStackProvider, BoxError> {
     let mut pause = PAUSE.0;
     loop {
-        let error = match OpenStackProvider::connect(settings.clone(), client.clone()).await {
+        let error = match OpenStackProvider::connect(settings.clone(), client.clone(), cluster.clone()).await {
             Ok(provider) => return Ok(provider),
             Err(error) => error,
         };

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
-    provider::{CloudError, CloudProvider, Instances, NodeClaim, Op, ProviderContext, Routes},
+    provider::{CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeClaim, Op, ProviderContext, Routes},
     runtime::gate::WriteGate,
 };
 use parking_lot::Mutex;
@@ -23,6 +23,8 @@ use crate::{
     client::{Call, Class, Client, Meaning, OsError, Service},
     config::{ContainerStore, Settings},
     instances::{NovaInstances, ServerStore},
+    lb::LoadBalancers,
+    provider_id,
     routes::{Extensions, NeutronRoutes},
 };
 
@@ -38,6 +40,9 @@ pub enum ProviderError {
     /// Load balancers are wanted, and a service that they need is missing.
     #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
     Balancers(#[source] OsError),
+    /// Octavia does not say what it can do.
+    #[error("what Octavia can do cannot be found out")]
+    Octavia(#[source] CloudError),
     /// What the network service can do with routes cannot be found out.
     #[error("routes of router {router} cannot be offered")]
     Routes {
@@ -51,8 +56,12 @@ pub enum ProviderError {
 impl ProviderError {
     /// Tells whether the cloud is only down, and worth being asked again.
     pub fn may_pass(&self) -> bool {
-        let (Self::Token(error) | Self::Balancers(error) | Self::Routes { source: error, .. }) = self;
-        matches!(error.meaning(), Meaning::Transient | Meaning::Throttled)
+        match self {
+            Self::Token(error) | Self::Balancers(error) | Self::Routes { source: error, .. } => {
+                matches!(error.meaning(), Meaning::Transient | Meaning::Throttled)
+            }
+            Self::Octavia(error) => matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled),
+        }
     }
 }
 
@@ -62,33 +71,38 @@ pub struct OpenStackProvider {
     settings: Arc<Settings>,
     instances: Option<NovaInstances>,
     routes: Option<NeutronRoutes>,
+    balancers: Option<LoadBalancers>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
 }
 
 impl OpenStackProvider {
-    /// Makes a provider: asks for a token, and whether the cloud has what is configured.
+    /// Makes a provider: asks for a token, and whether the cloud has what is configured. `cluster` is the value of
+    /// `--cluster-name`, which is part of every name.
     ///
     /// # Errors
     /// No token, or a service that is needed is missing.
-    pub async fn connect(settings: Settings, client: Client) -> Result<Self, ProviderError> {
+    pub async fn connect(settings: Settings, client: Client, cluster: Arc<str>) -> Result<Self, ProviderError> {
         client.session().sign_in().await.map_err(ProviderError::Token)?;
         let missing = |service| {
             let client = client.clone();
             async move { client.session().endpoint(service).await.err() }
         };
-        if let Some(balancers) = &settings.load_balancer {
+        let mut balancers = None;
+        if let Some(wanted) = &settings.load_balancer {
             for service in [Service::Network, Service::LoadBalancer] {
                 if let Some(error) = missing(service).await {
                     return Err(ProviderError::Balancers(error));
                 }
             }
-            if balancers.container_store == ContainerStore::Barbican
+            if wanted.container_store == ContainerStore::Barbican
                 && let Some(error) = missing(Service::KeyManager).await
             {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "certificates of listeners cannot be checked");
             }
+            let made = LoadBalancers::new(client.clone(), wanted.into(), cluster).await;
+            balancers = Some(made.map_err(ProviderError::Octavia)?);
         }
         let mut instances = None;
         match (missing(Service::Compute).await, missing(Service::Network).await) {
@@ -103,7 +117,7 @@ impl OpenStackProvider {
         let routes = routes(&settings, &client).await?;
         let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
         tracing::info!(%region, interface, "OpenStack");
-        Ok(Self { client, settings: Arc::new(settings), instances, routes, registered: Mutex::new(false) })
+        Ok(Self { client, settings: Arc::new(settings), instances, routes, balancers, registered: Mutex::new(false) })
     }
 
     /// Returns the way to the cloud.
@@ -160,8 +174,8 @@ impl CloudProvider for OpenStackProvider {
     /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
     /// without any scheme, which some tools write.
     fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
-            Some((scheme, _)) if scheme != NAME => NodeClaim::Foreign,
+        match node.provider_id.as_deref() {
+            Some(id) if provider_id::is_foreign(id) => NodeClaim::Foreign,
             _ => NodeClaim::Ours,
         }
     }
@@ -189,7 +203,15 @@ impl CloudProvider for OpenStackProvider {
         self.instances.as_ref().map(|instances| instances as &dyn Instances)
     }
 
+    fn load_balancers(&self) -> Option<&dyn ccm_core::provider::LoadBalancers> {
+        self.balancers.as_ref().map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
+    }
+
     fn routes(&self) -> Option<&dyn Routes> {
         self.routes.as_ref().map(|routes| routes as &dyn Routes)
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        self.balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
     }
 }

@@ -273,6 +273,19 @@ async fn clients_that_wait_too_long_are_shown_out_and_those_that_wait_for_an_ans
 }
 
 #[tokio::test]
+async fn what_is_no_request_is_refused_and_counted() {
+    let a = Web::new("a").await;
+    let rig = Rig::new(wanted([a.member()])).await;
+    for (request, status) in [("nonsense\r\n\r\n", "400"), ("CONNECT b:1 HTTP/1.1\r\nhost: b:1\r\n\r\n", "501")] {
+        let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        let head = read_until(&mut client, "\r\n\r\n").await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    }
+    rig.counted(|report| report.listeners[0].counters.request_errors == 2).await;
+}
+
+#[tokio::test]
 async fn members_of_proxy_pools_are_sent_the_header_first() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
     let mut config = wanted([MemberConfig::new("m", member.local_addr().unwrap())]);

@@ -1,6 +1,10 @@
 //! TCP listeners.
 
-use std::{net::SocketAddr, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::Ordering::SeqCst,
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -223,15 +227,20 @@ async fn members_are_told_the_client_in_the_text_header() {
 
 #[tokio::test]
 async fn members_are_told_the_client_in_the_binary_header() {
-    let (header, client, local) = header(PoolProtocol::ProxyV2, "127.7.0.1").await;
-    let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
-    for end in [client, local] {
-        let std::net::IpAddr::V4(ip) = end.ip() else { panic!("{end}") };
-        expected.extend(ip.octets());
+    for (vip, family) in [("127.7.0.1", b"\x11\x00\x0c"), ("::1", b"\x21\x00\x24")] {
+        let (header, client, local) = header(PoolProtocol::ProxyV2, vip).await;
+        let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
+        expected.extend(family);
+        for end in [client, local] {
+            match end.ip() {
+                IpAddr::V4(ip) => expected.extend(ip.octets()),
+                IpAddr::V6(ip) => expected.extend(ip.octets()),
+            }
+        }
+        expected.extend(client.port().to_be_bytes());
+        expected.extend(local.port().to_be_bytes());
+        assert_eq!(header, expected);
     }
-    expected.extend(client.port().to_be_bytes());
-    expected.extend(local.port().to_be_bytes());
-    assert_eq!(header, expected);
 }
 
 #[tokio::test]

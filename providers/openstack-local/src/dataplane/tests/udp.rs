@@ -12,7 +12,7 @@ use std::{
 use tokio::net::UdpSocket;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::rig::{NODE, Rig, VIP, balancer, listener, monitor, nobody, pool, soon};
+use super::rig::{NODE, Rig, balancer, listener, monitor, nobody, pool, soon};
 use crate::dataplane::{
     Algorithm, BalancerConfig, ListenerProtocol, MemberConfig,
     MemberState::{Error, Online},
@@ -68,7 +68,7 @@ fn wanted(members: &[&Namer]) -> BalancerConfig {
 }
 
 async fn client(rig: &Rig) -> UdpSocket {
-    let socket = UdpSocket::bind(SocketAddr::new(VIP, 0)).await.unwrap();
+    let socket = UdpSocket::bind(SocketAddr::new(rig.config.vip, 0)).await.unwrap();
     // Connected: only what comes from the balancer's own address and port is received.
     socket.connect(rig.address(0)).await.unwrap();
     socket
@@ -101,6 +101,17 @@ async fn a_client_stays_with_its_member_and_the_next_client_gets_the_next() {
     let counters = rig.report().listeners[0].counters;
     assert_eq!((counters.active_connections, counters.total_connections), (2, 2));
     assert_eq!((counters.bytes_in, counters.bytes_out), (12, 24), "nothing was lost and asked again");
+}
+
+#[tokio::test]
+async fn datagrams_pass_between_address_families() {
+    for (vip, node) in [("::1", "127.8.0.1:0"), ("127.7.0.1", "[::1]:0"), ("::1", "[::1]:0")] {
+        let a = Namer::at("a", node.parse().unwrap()).await;
+        let mut config = wanted(&[&a]);
+        config.vip = vip.parse().unwrap();
+        let rig = Rig::new(config).await;
+        assert_eq!(ask(&client(&rig).await, vip).await, format!("a{vip}"));
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! What a request may say, and how it is refused.
 
+use std::collections::BTreeMap;
+
 use openstack_api::octavia::LoadBalancerCreate;
 
 use super::*;
+use crate::keystone::KeyContainer;
 
 /// A refusal: what is sent, its status, and what its text has in it.
 type Case = (Value, u16, &'static str);
@@ -52,6 +55,15 @@ fn listeners_are_checked() {
     let base = json!({"loadbalancer_id": web.lb, "protocol": "TCP", "protocol_port": 81});
     let but = |fields: Value| set(base.clone(), fields);
     let cert = "http://127.0.0.1:9311/v1/containers/a570068c-d295-4780-91d4-3046a325db51";
+    let unknown = json!({"protocol": "TERMINATED_HTTPS", "default_tls_container_ref": cert.replace("a57", "b57")});
+    cloud.state.keystone.key_containers.put(KeyContainer {
+        id: cert.rsplit('/').next().unwrap().to_owned(),
+        name: "web".to_owned(),
+        project_id: PROJECT.to_owned(),
+        created_at: Timestamp::UNIX_EPOCH,
+        secrets: BTreeMap::new(),
+    });
+    cloud.commit();
     let refs = json!({"protocol": "TERMINATED_HTTPS", "default_tls_container_ref": "http://127.0.0.1/v1/keys/1"});
     let cases = [
         (but(json!({"protocol_port": 0})), 400, "Value: '0'. Value should be greater or equal to 1"),
@@ -84,6 +96,7 @@ fn listeners_are_checked() {
             400,
             "container reference must be provided for TERMINATED_HTTPS",
         ),
+        (but(unknown), 400, "Could not retrieve certificate: ['http://127.0.0.1:9311/v1/containers/b57"),
         (but(refs), 400, "Could not retrieve certificate: ['http://127.0.0.1/v1/keys/1']"),
         (but(json!({"default_tls_container_ref": cert})), 400, "not allowed on TCP protocol listeners."),
         (

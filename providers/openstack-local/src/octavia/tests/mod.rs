@@ -1,8 +1,10 @@
 //! The control plane, without HTTP: bodies in, bodies out, the clock by hand.
 
 mod bodies;
+mod carry;
 mod graph;
 mod health;
+mod http;
 mod states;
 mod vip;
 
