@@ -141,7 +141,10 @@ impl LocalCloud {
     /// Makes a new cloud in memory. It never waits for a disk, and works under paused time.
     pub fn in_memory(settings: Settings) -> Self {
         let credentials = Credentials::new(&settings);
-        let prepare = |state: &mut State| seed::seed(state, &credentials.region, &credentials.seed());
+        let prepare = |state: &mut State| {
+            seed::seed(state, &credentials.region, &credentials.seed());
+            settings.apply(state);
+        };
         let store = Store::in_memory_with(prepare);
         Self { cloud: Arc::new(Cloud::new(store, settings)), credentials }
     }
@@ -170,6 +173,7 @@ impl LocalCloud {
                 tracing::warn!(dir = %dir.display(), "the passwords were missing, so the users got new ones");
                 seed::set_passwords(state, &credentials.seed());
             }
+            settings.apply(state);
         })?;
         match failed {
             Some(error) => Err(error),

@@ -3,6 +3,7 @@ use std::{collections::BTreeSet, time::Duration};
 use openstack_api::Secret;
 
 use super::TimeSource;
+use crate::{octavia, state::State};
 
 /// How addresses in the catalog are written. Deployments differ, and clients must read both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub enum CatalogForm {
     Unversioned,
 }
 
-/// What can be chosen of a local cloud. Tests change it while the cloud runs, but for what is fixed at the start.
+/// What can be chosen of a local cloud. Tests change it while the cloud runs, but for what is fixed or set at the start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Region of all endpoints. Default `RegionOne`. Fixed when the state is first made.
@@ -37,9 +38,11 @@ pub struct Settings {
     pub page_size: Option<usize>,
     /// Highest minor version of Nova's API 2, between 1 and 96. Default 96.
     pub nova_minor: u16,
-    /// Highest minor version of Octavia's API 2. Default 30.
+    /// Highest minor version of Octavia's API 2. Default 30. Set at the start, and changed later in
+    /// [`octavia::settings`](crate::octavia::settings).
     pub octavia_minor: u16,
-    /// How long load balancers stay in a PENDING state, in whole milliseconds. Default zero: they leave it at once.
+    /// How long load balancers stay in a PENDING state, in whole milliseconds. Default 500. Set at the start, and changed
+    /// later in [`octavia::settings`](crate::octavia::settings).
     pub pending: Duration,
     /// Aliases of Neutron's extensions to hide.
     pub hidden_extensions: BTreeSet<String>,
@@ -60,9 +63,20 @@ impl Default for Settings {
             page_size: None,
             nova_minor: 96,
             octavia_minor: 30,
-            pending: Duration::ZERO,
+            pending: Duration::from_millis(500),
             hidden_extensions: BTreeSet::new(),
             admin_endpoint: false,
         }
+    }
+}
+
+impl Settings {
+    /// Sets what is kept with the state.
+    pub(super) fn apply(&self, state: &mut State) {
+        octavia::settings::Settings::change(state, |octavia| {
+            octavia.newest_minor = u8::try_from(self.octavia_minor).unwrap_or(u8::MAX);
+            octavia.page_max = self.page_size.unwrap_or(1000);
+            octavia.pending_ms = u64::try_from(self.pending.as_millis()).unwrap_or(u64::MAX);
+        });
     }
 }
