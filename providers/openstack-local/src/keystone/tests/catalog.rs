@@ -9,7 +9,7 @@ async fn the_catalog_has_what_clients_look_for() {
     assert_eq!(answer.body["catalog"], says(&cloud, &token).await["catalog"]);
     let catalog = answer.body["catalog"].as_array().unwrap();
     let kinds: Vec<&str> = catalog.iter().map(|service| service["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["compute", "identity", "key-manager", "load-balancer", "network"]);
+    assert_eq!(kinds, ["compute", "identity", "image", "key-manager", "load-balancer", "network"]);
     for service in catalog {
         let endpoints = service["endpoints"].as_array().unwrap();
         let mut interfaces: Vec<&str> = endpoints.iter().map(|row| row["interface"].as_str().unwrap()).collect();
@@ -34,11 +34,11 @@ async fn the_catalog_has_what_clients_look_for() {
 async fn addresses_have_versions_as_the_settings_say() {
     let cloud = cloud();
     for (form, expected) in [
-        (CatalogForm::Usual, ["compute/v2.1", "identity", "key-manager", "load-balancer", "network"]),
-        (CatalogForm::Unversioned, ["compute", "identity", "key-manager", "load-balancer", "network"]),
+        (CatalogForm::Usual, ["compute/v2.1", "identity", "image", "key-manager", "load-balancer", "network"]),
+        (CatalogForm::Unversioned, ["compute", "identity", "image", "key-manager", "load-balancer", "network"]),
         (
             CatalogForm::Versioned,
-            ["compute/v2.1", "identity/v3", "key-manager/v1", "load-balancer/v2.0", "network/v2.0"],
+            ["compute/v2.1", "identity/v3", "image/v2", "key-manager/v1", "load-balancer/v2.0", "network/v2.0"],
         ),
     ] {
         cloud.local.cloud().set(|settings| settings.catalog = form);
@@ -62,7 +62,7 @@ async fn services_endpoints_and_regions_are_listed() {
     let token = cloud.token("demo").await;
     let list = async |path: &str| cloud.get(&format!("/identity/v3/{path}"), &token).await.body;
     let services = list("services").await;
-    assert_eq!(names(&services["services"]), ["barbican", "keystone", "neutron", "nova", "octavia"]);
+    assert_eq!(names(&services["services"]), ["barbican", "glance", "keystone", "neutron", "nova", "octavia"]);
     let nova = list("services?type=compute").await["services"][0].clone();
     assert_eq!(nova["name"], "nova");
     let id = nova["id"].as_str().unwrap();
@@ -71,7 +71,7 @@ async fn services_endpoints_and_regions_are_listed() {
     assert_eq!(endpoints["endpoints"][0]["url"], "http://cloud.test:5000/compute/v2.1");
     let endpoint = endpoints["endpoints"][0]["id"].as_str().unwrap();
     assert_eq!(list(&format!("endpoints/{endpoint}")).await["endpoint"], endpoints["endpoints"][0]);
-    assert_eq!(list("endpoints").await["endpoints"].as_array().unwrap().len(), 15);
+    assert_eq!(list("endpoints").await["endpoints"].as_array().unwrap().len(), 18);
     assert_eq!(ids(&list("regions").await["regions"]), ["RegionOne"]);
     assert_eq!(list("regions/RegionOne").await["region"]["id"], "RegionOne");
     for path in ["services/x", "endpoints/x", "regions/x"] {

@@ -68,7 +68,7 @@ async fn a_service_that_the_cloud_lacks_is_nowhere() {
     let body = cloud.send(subject.unwrap()).await.body;
     let kinds: Vec<&str> =
         body["token"]["catalog"].as_array().unwrap().iter().map(|service| service["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["compute", "identity", "load-balancer", "network"]);
+    assert_eq!(kinds, ["compute", "identity", "image", "load-balancer", "network"]);
     // It may come back while the cloud runs.
     cloud.local.cloud().set(|settings| settings.without.clear());
     assert_eq!(cloud.get("/key-manager", "").await.status, 200);
