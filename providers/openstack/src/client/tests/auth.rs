@@ -196,7 +196,7 @@ async fn octavia_is_asked_for_its_versions_once() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_not_there_is_told_with_what_is_there() {
     let cloud = cloud();
-    cloud.cloud().set(|settings| drop(settings.without.insert("load-balancer".to_owned())));
+    cloud.cloud().set(|settings| settings.without = ["load-balancer".to_owned()].into());
     let told = async |settings: &Settings, service| {
         let client = Client::connect(settings, InProcess::new(&cloud)).await.unwrap();
         chain(&client.session().endpoint(service).await.unwrap_err())

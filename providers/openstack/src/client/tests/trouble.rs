@@ -7,7 +7,9 @@ fn get<'a>(path: &'a [&'a str]) -> Request<'a> {
     Request::new(Call::NetworkGet, path)
 }
 
-async fn failure(response: fn() -> Response<Bytes>) -> OsError {
+type Make = fn() -> Response<Bytes>;
+
+async fn failure(response: Make) -> OsError {
     let cloud = Tiny::new(move |_: &http::Request<Bytes>, _| Ok(response()));
     tiny(&cloud).await.get::<Value>(&op(), &get(&["networks", "x"])).await.unwrap_err()
 }
@@ -21,7 +23,7 @@ async fn only_the_services_own_words_say_that_something_is_not_there() {
     assert!(error.is_not_found(), "{error}");
     assert_eq!(error.kind(), "NetworkNotFound");
     assert_eq!(CloudError::from(error).kind(), ErrorKind::NotFound);
-    let doubts: [(&str, fn() -> Response<Bytes>); 8] = [
+    let doubts: [(&str, Make); 8] = [
         ("a proxy's page", || answer(404, "<html>Not Found</html>")),
         ("nothing", || answer(404, "")),
         ("other JSON", || answer(404, r#"{"detail":"no Route matched"}"#)),
