@@ -67,6 +67,32 @@ pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaUpdate) -
     Ok(quota)
 }
 
+/// Refuses quotas below what is in use.
+///
+/// # Errors
+/// The first kind of which there is more.
+pub(super) fn check_use(state: &State, project: &str) -> Result<(), ApiError> {
+    let details = details(state, project);
+    for (name, detail) in [
+        ("network", details.network),
+        ("subnet", details.subnet),
+        ("port", details.port),
+        ("router", details.router),
+        ("floatingip", details.floatingip),
+        ("security_group", details.security_group),
+        ("security_group_rule", details.security_group_rule),
+        ("trunk", details.trunk),
+    ] {
+        if detail.limit >= 0 && detail.used > detail.limit {
+            return Err(ApiError::bad_request(
+                "InvalidQuotaValue",
+                format!("The quota of {name} cannot be {}: {} are in use.", detail.limit, detail.used),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Puts the quotas of a project back to what every project has.
 ///
 /// # Errors

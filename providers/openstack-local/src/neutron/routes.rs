@@ -309,9 +309,19 @@ async fn set_quota(
     Path(project): Path<String>,
     Input(mut body): Input<Value>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
-    let asked = body.get_mut("quota").map(Value::take).ok_or_else(|| crud::missing("quota"))?;
+    let mut asked = body.get_mut("quota").map(Value::take).ok_or_else(|| crud::missing("quota"))?;
+    // Whether limits below what is in use are refused; the newer clients always say which.
+    let mut word = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name)).unwrap_or_default();
+    let (check, _force) = (word("check_limit") == json!(true), word("force"));
     let update: QuotaUpdate = crud::read(asked)?;
-    let quota = cloud.store.change(|state| quotas::update(state, &cx, &project, &update)).await?;
+    let change = |state: &mut State| {
+        let quota = quotas::update(state, &cx, &project, &update)?;
+        if check {
+            quotas::check_use(state, &project)?;
+        }
+        Ok(quota)
+    };
+    let quota = cloud.store.change(change).await?;
     Ok(Json(QuotaEnvelope { quota }))
 }
 

@@ -6,6 +6,7 @@ use openstack_api::{
 };
 
 use super::{
+    Lock,
     create::group,
     quotas::admin_only,
     servers::{self, change, check_unlocked, get, service},
@@ -39,7 +40,7 @@ pub fn act(state: &mut State, cx: &Cx, id: &str, action: ServerAction) -> Result
         ServerAction::ForceDelete(()) => return servers::delete(state, cx, id),
         ServerAction::Lock(reason) => {
             let reason = reason.and_then(|reason| reason["locked_reason"].as_str().map(str::to_owned));
-            change(state, cx, id, |row| row.lock = Some(reason));
+            change(state, cx, id, |row| row.lock = Some(Lock { reason }));
             return Ok(());
         }
         ServerAction::Unlock(()) => {

@@ -22,7 +22,7 @@ pub mod zones;
 
 pub use self::{
     routes::routes,
-    rows::{Attachment, FlavorRow, QuotaRow, ServerRow, ZoneRow},
+    rows::{Attachment, FlavorRow, Lock, QuotaRow, ServerRow, ZoneRow},
     version::Microversion,
 };
 use crate::state::tables;

@@ -49,7 +49,7 @@ pub struct ServerRow {
     /// Name that its system has.
     pub hostname: String,
     /// Whether it is guarded against changes, and why.
-    pub lock: Option<Option<String>>,
+    pub lock: Option<Lock>,
     /// Ports, in the order in which they were attached.
     pub ports: Vec<Attachment>,
     /// Whether the cell that it is in does not answer.
@@ -62,6 +62,13 @@ impl Row for ServerRow {
     fn key(&self) -> &str {
         &self.id
     }
+}
+
+/// A guard against changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Why.
+    pub reason: Option<String>,
 }
 
 /// A port of a server.

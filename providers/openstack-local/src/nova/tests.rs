@@ -294,6 +294,32 @@ async fn power_follows_what_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_keeps_its_user_from_changes() {
+    let world = World::new().await;
+    let id = world.server("one").await;
+    assert_eq!(world.act(&id, json!({"lock": null})).await, 202);
+    assert_eq!(world.act(&id, json!({"os-stop": null})).await, 409);
+    assert_eq!(world.ask("DELETE", &format!("servers/{id}"), 0, None).await.status, 409);
+    assert_eq!(world.act(&id, json!({"lock": {"locked_reason": "mine"}})).await, 202);
+    assert_eq!(world.get(&format!("servers/{id}"), 73).await["server"]["locked_reason"], "mine");
+    assert_eq!(world.act(&id, json!({"unlock": null})).await, 202);
+    assert_eq!(world.act(&id, json!({"os-stop": null})).await, 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_are_read_as_they_were_written() {
+    let world = World::new().await;
+    let id = world.server("one").await;
+    world.act(&id, json!({"lock": null})).await;
+    world.cloud.local.cloud().store.peek(|state| {
+        let row = state.nova.servers.get(&id).unwrap();
+        let read: ServerRow = serde_json::from_slice(&crate::state::encode(&**row)).unwrap();
+        assert_eq!(read, **row);
+        assert!(read.lock.is_some());
+    });
+}
+
+#[tokio::test(start_paused = true)]
 async fn metadata_and_tags_are_changed_in_their_places() {
     let world = World::new().await;
     let id = world.server("one").await;

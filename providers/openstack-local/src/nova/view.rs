@@ -118,7 +118,7 @@ impl<'s> View<'s> {
             description: from(19).then(|| row.description.clone()),
             tags: from(26).then(|| row.tags.clone()),
             trusted_image_certificates: from(63).then_some(None),
-            locked_reason: from(73).then(|| row.lock.clone().flatten()),
+            locked_reason: from(73).then(|| row.lock.as_ref().and_then(|lock| lock.reason.clone())),
             hostname: (from(90) || (self.admin && from(3))).then(|| row.hostname.clone()),
             host: self.admin.then(|| Some(host.clone())),
             hypervisor_hostname: self.admin.then_some(Some(host)),

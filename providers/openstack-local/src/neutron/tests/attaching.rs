@@ -109,3 +109,27 @@ fn a_trunk_shows_its_ports_on_the_parent_and_holds_them() {
     ports::delete(&mut world.state, &world.cx, &parent.id).unwrap();
     ports::delete(&mut world.state, &world.cx, &child.id).unwrap();
 }
+
+#[test]
+fn rows_are_read_as_they_were_written() {
+    use crate::state::Tables as _;
+
+    let mut world = world();
+    let (port, floating) = (world.port(), world.floating());
+    let attach = FloatingIpUpdate::attach(&port.id);
+    floating_ips::update(&mut world.state, &world.cx, &floating.id, attach).unwrap();
+    let trunk = TrunkCreate { port_id: port.id, ..Default::default() };
+    trunks::create(&mut world.state, &world.cx, trunk).unwrap();
+    let mut read = State::default();
+    world.state.neutron.each_touched(&mut |table, key, row| {
+        assert!(read.neutron.load(table, &row.unwrap()).unwrap(), "{table} {key}");
+    });
+    let (written, admin) = (&world.state, &admin());
+    assert_eq!(networks::list(&read, admin), networks::list(written, admin));
+    assert_eq!(subnets::list(&read, admin), subnets::list(written, admin));
+    assert_eq!(ports::list(&read, admin), ports::list(written, admin));
+    assert_eq!(routers::list(&read, admin), routers::list(written, admin));
+    assert_eq!(floating_ips::list(&read, admin), floating_ips::list(written, admin));
+    assert_eq!(security_groups::list(&read, admin), security_groups::list(written, admin));
+    assert_eq!(trunks::list(&read, admin), trunks::list(written, admin));
+}

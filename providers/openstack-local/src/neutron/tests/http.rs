@@ -151,6 +151,10 @@ async fn tags_and_quotas_are_changed_in_their_places() {
     assert_eq!(cloud.get(&quota, &token).await.body["quota"]["security_group"], 10);
     let changed = cloud.ask("PUT", &quota, &admin, Some(json!({"quota": {"network": 1}}))).await;
     assert_eq!(changed.body["quota"]["network"], 1);
+    let below = json!({"quota": {"network": 0, "check_limit": true}});
+    assert_eq!(cloud.ask("PUT", &quota, &admin, Some(below)).await.status, 400);
+    let forced = json!({"quota": {"network": 0, "force": true, "check_limit": false}});
+    assert_eq!(cloud.ask("PUT", &quota, &admin, Some(forced)).await.status, 200);
     let over = cloud.post("/network/v2.0/networks", &token, json!({"network": {"name": "b"}})).await;
     assert_eq!((over.status.as_u16(), &over.body["NeutronError"]["type"]), (409, &json!("OverQuota")));
 }
