@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod dataplane;
+pub mod glance;
 pub mod keystone;
 pub mod neutron;
 pub mod nova;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cloud::{Cloud, password, run};
 use serde_json::json;
+use tokio::{sync::Semaphore, time::timeout};
 
 /// How often the process is killed.
 const KILLS: usize = 50;
@@ -85,19 +86,21 @@ async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
     let mut deleted: Vec<String> = Vec::new();
     let mut kills = 0;
     while kills < KILLS && start.elapsed() < TIME {
+        // Anywhere from before the first write to amid many, however fast the machine is.
+        let written = Semaphore::new(0);
+        let (writes, delay) = (rand::random_range(0..60), Duration::from_micros(rand::random_range(0..5000)));
         let writers = (0..WRITERS).map(|writer| {
-            let (cloud, token, name) = (&cloud, &token, format!("p-{kills}-{writer}"));
-            async move { write_until_gone(cloud, token, &name).await }
+            let (cloud, token, written, name) = (&cloud, &token, &written, format!("p-{kills}-{writer}"));
+            async move { write_until_gone(cloud, token, written, &name).await }
         });
         let writers = futures::future::join_all(writers);
-        // Anywhere from before the first write to amid many.
-        let delay = Duration::from_micros(rand::random_range(0..60_000));
         let killer = async {
+            drop(timeout(TIME, written.acquire_many(writes)).await.unwrap().unwrap());
             tokio::time::sleep(delay).await;
             cloud.kill().await;
         };
-        let (written, ()) = tokio::join!(writers, killer);
-        for (mut created, mut removed) in written {
+        let (results, ()) = tokio::join!(writers, killer);
+        for (mut created, mut removed) in results {
             acknowledged.append(&mut created);
             deleted.append(&mut removed);
         }
@@ -118,7 +121,12 @@ async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
 
 /// Makes projects, deletes some again, until nobody answers. Returns what was acknowledged: IDs and names of those made,
 /// and IDs of those deleted or about to be.
-async fn write_until_gone(cloud: &Cloud, token: &str, prefix: &str) -> (Vec<(String, String)>, Vec<String>) {
+async fn write_until_gone(
+    cloud: &Cloud,
+    token: &str,
+    written: &Semaphore,
+    prefix: &str,
+) -> (Vec<(String, String)>, Vec<String>) {
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
     for number in 0.. {
         let name = format!("{prefix}-{number}");
@@ -128,9 +136,13 @@ async fn write_until_gone(cloud: &Cloud, token: &str, prefix: &str) -> (Vec<(Str
         };
         let id = answer["project"]["id"].as_str().unwrap().to_owned();
         created.push((id.clone(), name));
-        if number % 4 == 3 {
+        written.add_permits(1);
+        if number % 2 == 1 {
             match cloud.try_send("DELETE", &format!("/identity/v3/projects/{id}"), token, None).await {
-                Some((204, _)) => deleted.push(id),
+                Some((204, _)) => {
+                    deleted.push(id);
+                    written.add_permits(1);
+                }
                 // Nobody knows whether it was done.
                 _ => {
                     created.pop();

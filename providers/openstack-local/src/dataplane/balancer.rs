@@ -38,6 +38,8 @@ pub(super) struct Balancer {
     id: BalancerId,
     vip: std::net::IpAddr,
     listeners: Vec<Arc<Listener>>,
+    /// Ends every connection, those of listeners that are gone too.
+    kill: CancellationToken,
 }
 
 /// A listener that listens, or the reason why it does not.
@@ -71,13 +73,14 @@ impl Balancer {
     }
 
     /// Parts what listens into what may stay under `config` and what must go.
-    pub(super) fn part(old: Option<&Self>, config: &BalancerConfig) -> (Self, Vec<Arc<Listener>>) {
+    pub(super) fn part(old: Option<&Self>, config: &BalancerConfig, env: &Env) -> (Self, Vec<Arc<Listener>>) {
         let stays = |listener: &Arc<Listener>| {
             let wanted = config.listeners.iter().find(|wanted| wanted.id == listener.id);
             listener.state.is_ok() && wanted.is_some_and(|wanted| Place::new(config, wanted) == listener.place)
         };
         let (listeners, gone) = old.map(|old| old.listeners.clone()).unwrap_or_default().into_iter().partition(stays);
-        (Self { id: config.id.clone(), vip: config.vip, listeners }, gone)
+        let kill = old.map_or_else(|| env.stop.child_token(), |old| old.kill.clone());
+        (Self { id: config.id.clone(), vip: config.vip, listeners, kill }, gone)
     }
 
     /// Updates the listeners that stayed and starts the others. Also returns those that stayed and had to go all the same.
@@ -89,7 +92,7 @@ impl Balancer {
             let kept = self.listeners.iter().find(|kept| kept.id == wanted.id);
             let listener = match kept {
                 Some(kept) => kept.update(wanted, env).map(|()| kept.clone()),
-                None => Listener::start(place, wanted, env).map(Arc::new),
+                None => Listener::start(place, wanted, &self.kill, env).map(Arc::new),
             };
             listeners.push(listener.unwrap_or_else(|error| {
                 gone.extend(kept.cloned());
@@ -107,26 +110,24 @@ impl Balancer {
 
     /// Closes every socket and connection.
     pub(super) async fn kill(&self) {
-        for serving in self.serving() {
-            serving.front.kill.cancel();
-            serving.front.stop.cancel();
-        }
-        join_all(self.serving().map(Serving::closed)).await;
-    }
-
-    fn serving(&self) -> impl Iterator<Item = &Serving> {
-        self.listeners.iter().filter_map(|listener| listener.state.as_ref().ok())
+        self.kill.cancel();
+        serving(&self.listeners).for_each(|serving| serving.front.stop.cancel());
+        closed(&self.listeners).await;
     }
 }
 
 /// Begins to close the sockets of listeners and lets their connections end in time.
 pub(super) fn close(listeners: &[Arc<Listener>], env: &Env) {
-    listeners.iter().filter_map(|listener| listener.state.as_ref().ok()).for_each(|serving| serving.leave(env));
+    serving(listeners).for_each(|serving| serving.leave(env));
 }
 
 /// Waits until their sockets are closed.
 pub(super) async fn closed(listeners: &[Arc<Listener>]) {
-    join_all(listeners.iter().filter_map(|listener| listener.state.as_ref().ok()).map(Serving::closed)).await;
+    join_all(serving(listeners).map(Serving::closed)).await;
+}
+
+fn serving(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &Serving> {
+    listeners.iter().filter_map(|listener| listener.state.as_ref().ok())
 }
 
 impl Place {
@@ -151,14 +152,19 @@ impl Place {
 }
 
 impl Listener {
-    fn start(place: Place, config: &ListenerConfig, env: &Env) -> Result<Self, ListenError> {
+    fn start(
+        place: Place,
+        config: &ListenerConfig,
+        balancer: &CancellationToken,
+        env: &Env,
+    ) -> Result<Self, ListenError> {
         if env.stop.is_cancelled() {
             return Err(place.error(ListenErrorKind::Stopped, "the data plane is shut down"));
         }
         if place.protocol == ListenerProtocol::Sctp {
             return Err(place.error(ListenErrorKind::Unsupported, "SCTP is not carried here; use TCP or UDP"));
         }
-        let kill = env.stop.child_token();
+        let kill = balancer.child_token();
         let settings = settings(place, config, None, &[], &kill)?;
         let stop = env.stop.child_token();
         let front = Arc::new(Front::new(settings, stop, kill, env.tasks.clone()));

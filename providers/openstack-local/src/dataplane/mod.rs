@@ -103,7 +103,7 @@ impl DataPlane {
         let _one = self.changing.lock().await;
         let old = self.balancers.read().get(&config.id).cloned();
         let before = old.as_ref().map(|old| old.report().without_counters());
-        let (kept, gone) = Balancer::part(old.as_deref(), config);
+        let (kept, gone) = Balancer::part(old.as_deref(), config, &self.env);
         if !gone.is_empty() {
             self.balancers.write().insert(config.id.clone(), Arc::new(kept.clone()));
             balancer::close(&gone, &self.env);

@@ -64,6 +64,7 @@ pub(super) fn url(endpoint: &Endpoint, kind: &str, origin: &Origin, form: Catalo
         (CatalogForm::Usual, _) => "",
         (CatalogForm::Versioned, "identity") => "/v3",
         (CatalogForm::Versioned, "key-manager") => "/v1",
+        (CatalogForm::Versioned, "image") => "/v2",
         (CatalogForm::Versioned, _) => "/v2.0",
     };
     format!("{origin}{}{version}", endpoint.path)

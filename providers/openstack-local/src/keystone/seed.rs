@@ -13,10 +13,11 @@ pub(crate) const ADMIN: &str = "admin";
 pub(crate) const MEMBER: &str = "demo";
 
 /// Services: kind, name, path.
-const SERVICES: [(&str, &str, &str); 5] = [
+const SERVICES: [(&str, &str, &str); 6] = [
     ("identity", "keystone", "/identity"),
     ("compute", "nova", "/compute"),
     ("network", "neutron", "/network"),
+    ("image", "glance", "/image"),
     ("load-balancer", "octavia", "/load-balancer"),
     ("key-manager", "barbican", "/key-manager"),
 ];

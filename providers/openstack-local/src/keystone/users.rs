@@ -246,25 +246,49 @@ async fn show_role(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path
 async fn assignments(From(cloud): From<Arc<Cloud>>, caller: Caller, query: Query) -> Answer {
     policy::admin(&caller, "list_role_assignments")?;
     let list = |state: &State| {
-        let shown = |assignment: &Assignment| match &assignment.target {
-            Target::Project(id) => json!({"project": {"id": id}}),
-            Target::Domain(id) => json!({"domain": {"id": id}}),
-            Target::System => json!({"system": {"all": true}}),
-        };
+        let project = query.get("scope.project.id").map(|id| Target::Project(id.to_owned()));
         let wanted = |assignment: &&Arc<Assignment>| {
-            let project =
-                matches!(&assignment.target, Target::Project(id) if query.get("scope.project.id") == Some(id));
-            (query.get("scope.project.id").is_none() || project)
+            project.as_ref().is_none_or(|project| assignment.target == *project)
                 && query.get("user.id").is_none_or(|id| assignment.user_id == id)
                 && query.get("role.id").is_none_or(|id| assignment.role_id == id)
         };
-        let rows = state.keystone.assignments.iter().filter(wanted).map(|assignment| {
-            let (user, role) = (&assignment.user_id, &assignment.role_id);
-            json!({"scope": shown(assignment), "user": {"id": user}, "role": {"id": role}, "links": {}})
-        });
+        let rows = state.keystone.assignments.iter().filter(wanted);
+        let rows = rows.map(|assignment| shown_assignment(state, assignment, query.flag("include_names")));
         list::list(&query, &Rules::keystone("role_assignments", &[]), rows.collect())
     };
     cloud.store.read(list).await.map(Json)
+}
+
+/// Shows an assignment: with IDs, and with names when asked.
+fn shown_assignment(state: &State, assignment: &Assignment, names: bool) -> Value {
+    let tables = &state.keystone;
+    let domain = |id: &str| json!({"id": id, "name": tables.domains.get(id).map(|domain| &domain.name)});
+    let (user_id, role_id) = (&assignment.user_id, &assignment.role_id);
+    let (mut user, mut role) = (json!({"id": user_id}), json!({"id": role_id}));
+    let mut scope = match &assignment.target {
+        Target::Project(id) => json!({"project": {"id": id}}),
+        Target::Domain(id) => json!({"domain": {"id": id}}),
+        Target::System => json!({"system": {"all": true}}),
+    };
+    if names {
+        if let Some(found) = tables.users.get(user_id) {
+            user = json!({"id": found.id, "name": found.name, "domain": domain(&found.domain_id)});
+        }
+        if let Some(found) = tables.roles.get(role_id) {
+            role = json!({"id": found.id, "name": found.name});
+        }
+        match &assignment.target {
+            Target::Project(id) => {
+                if let Some(found) = tables.projects.get(id) {
+                    let domain = domain(&found.domain_id);
+                    scope = json!({"project": {"id": found.id, "name": found.name, "domain": domain}});
+                }
+            }
+            Target::Domain(id) => scope = json!({"domain": domain(id)}),
+            Target::System => {}
+        }
+    }
+    json!({"scope": scope, "user": user, "role": role, "links": {}})
 }
 
 type RolePath = Path<(String, String, String)>;

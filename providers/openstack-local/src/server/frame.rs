@@ -11,14 +11,16 @@ use axum::{
 use http::Uri;
 
 use super::{Cloud, Entry, FaultKind, Origin, Shape, admin, errors, faults};
-use crate::{keystone, neutron, nova, octavia, state::ApiError};
+use crate::{glance, keystone, neutron, nova, octavia, state::ApiError};
 
-/// Makes the router of all services: identity, compute, network, load balancer and key manager, each below its path.
+/// Makes the router of all services: identity, compute, network, image, load balancer and key manager, each below its
+/// path.
 pub fn router(cloud: Arc<Cloud>) -> Router {
     let mut services = Router::new()
         .nest("/identity", service(Shape::Keystone, "identity", &cloud, keystone::routes()))
         .nest("/compute", service(Shape::Nova, "compute", &cloud, nova::routes(&cloud)))
         .nest("/network", service(Shape::Neutron, "network", &cloud, neutron::routes()))
+        .nest("/image", service(Shape::Keystone, "image", &cloud, glance::routes()))
         .nest("/load-balancer", service(Shape::Octavia, "load-balancer", &cloud, octavia::routes()))
         .nest("/key-manager", service(Shape::Keystone, "key-manager", &cloud, keystone::key_manager::routes()));
     if cloud.settings().admin_endpoint {

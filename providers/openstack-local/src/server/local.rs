@@ -17,10 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Cloud, Settings, router};
 use crate::{
+    dataplane::DataPlane,
     keystone::{
         KeyContainer, KeySecret, random_secret,
         seed::{self, Passwords},
     },
+    octavia::carry,
     state::{ApiError, State, new_id},
     store::{Store, StoreError},
 };
@@ -241,20 +243,34 @@ impl LocalCloud {
         router(self.cloud.clone())
     }
 
-    /// Serves until cancelled.
+    /// Carries the traffic of load balancers until cancelled, and ends their changes when they are due. Without it, the
+    /// next request ends them, and what is switched on is taken to work.
+    pub async fn carry(&self, cancel: CancellationToken) {
+        let plane = DataPlane::default();
+        carry::run(&self.cloud, Some(&plane), cancel).await;
+        plane.shutdown().await;
+    }
+
+    /// Serves until cancelled, and [carries](Self::carry) traffic meanwhile.
     ///
     /// # Errors
     /// The listener fails.
     pub async fn serve(&self, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
+        let stop = cancel.child_token();
         let graceful = cancel.clone().cancelled_owned();
         let serve = axum::serve(listener, self.router()).with_graceful_shutdown(graceful);
         let late = async {
             cancel.cancelled().await;
             tokio::time::sleep(GRACE).await;
         };
-        tokio::select! {
-            served = serve.into_future() => served,
-            () = late => Ok(()),
-        }
+        let serve = async {
+            let served = tokio::select! {
+                served = serve.into_future() => served,
+                () = late => Ok(()),
+            };
+            stop.cancel();
+            served
+        };
+        tokio::join!(serve, self.carry(stop.clone())).0
     }
 }

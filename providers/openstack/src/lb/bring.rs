@@ -100,7 +100,7 @@ impl Core {
     pub(super) async fn ensure(&self, op: &Op, order: &Order<'_>, depth: Depth) -> LbOutcome {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
-        known.deleting = None;
+        (known.deleting, known.given_up) = (None, false);
         let mut shown = None;
         let result = match self.bring(op, order, depth, &mut known, &mut shown).await {
             Ok(()) => Ok(Progress::Done),
@@ -429,7 +429,7 @@ fn settle_memory(known: &mut Known, result: &Result<Progress, CloudError>) {
     }
 }
 
-/// Makes the outcome: with the ID as soon as there is a balancer, with the address as soon as it serves.
+/// Makes the outcome: with the ID as soon as the balancer was made, with the address as soon as it serves.
 fn publish(order: &Order<'_>, known: &Known, shown: Option<IpAddr>, result: Result<Progress, CloudError>) -> LbOutcome {
     let mut outcome = LbOutcome { status: None, annotations: BTreeMap::new(), result };
     let mut annotate = |row: &annotations::Annotation, value: String| {
@@ -438,12 +438,17 @@ fn publish(order: &Order<'_>, known: &Known, shown: Option<IpAddr>, result: Resu
             outcome.annotations.insert(key, Some(value.into()));
         }
     };
-    if let Some(seen) = &known.seen {
+    let made = |seen: &&Seen| seen.balancer.provisioning_status != ProvisioningStatus::PendingCreate;
+    if let Some(seen) = known.seen.as_ref().filter(made) {
         annotate(&annotations::LOAD_BALANCER_ID, seen.balancer.id.clone());
     }
     if let Some(address) = shown {
         annotate(&annotations::LOAD_BALANCER_ADDRESS, address.to_string());
         outcome.status = Some(status::of(address, &order.wanted.shown));
+    }
+    let id = annotations::LOAD_BALANCER_ID.key();
+    if known.given_up && order.service.annotations.contains_key(&*id) {
+        outcome.annotations.insert(id, None);
     }
     outcome
 }

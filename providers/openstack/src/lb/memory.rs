@@ -64,6 +64,8 @@ pub(super) struct Known {
     pub(super) waiting: Option<(Instant, bool)>,
     /// When the balancer was last failed over.
     pub(super) failed_over: Option<Instant>,
+    /// Whether the balancer that the Service names was deleted because it could not be made.
+    pub(super) given_up: bool,
     /// Balancer that is being deleted.
     pub(super) deleting: Option<Box<str>>,
     /// Algorithm that the cloud refused for a pool: not to be tried again by this process.

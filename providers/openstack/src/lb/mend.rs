@@ -83,7 +83,10 @@ impl Core {
                 return error.into();
             }
             return match api.delete_balancer(&balancer.id, true, why).await {
-                Ok(()) => failed(": it is deleted and made anew"),
+                Ok(()) => {
+                    known.given_up = true;
+                    failed(": it is deleted and made anew")
+                }
                 Err(error) => error.into(),
             };
         }

@@ -193,3 +193,6 @@ fn last_seen(lb: &LbRef) -> ServiceView {
         ..service
     }
 }
+
+#[cfg(test)]
+mod tests;

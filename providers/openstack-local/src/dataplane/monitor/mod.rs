@@ -43,7 +43,7 @@ pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &Announcer) {
         let wanted = pool.config.monitor.as_ref().filter(|_| config.enabled);
         let wanted = wanted.map(|monitor| Check::new(monitor.clone(), config, pool.config.protocol));
         let mut running = member.check.lock();
-        if running.as_ref().map(|running| &running.check) == wanted.as_ref() {
+        if wanted.is_some() && running.as_ref().map(|running| &running.check) == wanted.as_ref() {
             continue;
         }
         // Dropping the old one stops it before anything else is noted.

@@ -164,6 +164,18 @@ async fn a_removed_balancer_is_gone_with_its_connections_and_its_ports_are_free(
 }
 
 #[tokio::test]
+async fn a_removed_balancer_takes_along_what_its_removed_listeners_still_had() {
+    let a = Echo::new("a").await;
+    let mut rig = Rig::tcp(&[&a]).await;
+    let mut client = rig.connect().await;
+    client.name().await;
+    rig.change(|config| config.listeners.clear()).await;
+    assert!(client.echoes().await);
+    assert!(rig.plane.remove(&rig.config.id).await);
+    client.closed().await;
+}
+
+#[tokio::test]
 async fn shutdown_waits_for_everything_and_nothing_begins_after_it() {
     let a = Echo::new("a").await;
     let rig = Rig::tcp(&[&a]).await;

@@ -57,6 +57,20 @@ async fn states_follow_what_is_wanted() {
 }
 
 #[tokio::test]
+async fn a_member_that_was_unwell_comes_back_without_checks_as_any_other() {
+    let a = Echo::new("a").await;
+    let member = a.member();
+    let mut wanted = pool([member.clone()]);
+    wanted.monitor = Some(monitor(MonitorKind::Tcp));
+    let mut rig = Rig::new(balancer([listener("l", wanted)])).await;
+    a.end().await;
+    rig.states(&[Error]).await;
+    rig.change_pool(|pool| pool.members.clear()).await;
+    rig.change_pool(|pool| (pool.monitor, pool.members) = (None, vec![member])).await;
+    rig.states(&[NoMonitor]).await;
+}
+
+#[tokio::test]
 async fn a_member_may_be_checked_elsewhere() {
     let (a, b, check) = (Echo::new("a").await, Echo::new("b").await, Echo::new("check").await);
     let mut wanted = pool([a.member(), b.member()]);

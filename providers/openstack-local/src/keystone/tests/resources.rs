@@ -118,7 +118,13 @@ async fn a_new_user_gets_in_with_a_role() {
     let listed = cloud.get(&format!("{PROJECTS}/{project}/users/{user}/roles"), &admin).await;
     assert_eq!(names(&listed.body["roles"]), ["member"]);
     let assignments = cloud.get(&format!("/identity/v3/role_assignments?user.id={user}"), &admin).await;
-    assert_eq!(assignments.body["role_assignments"][0]["scope"]["project"]["id"], project);
+    assert_eq!(assignments.body["role_assignments"][0]["scope"], json!({"project": {"id": project}}));
+    let named = format!("/identity/v3/role_assignments?include_names=True&scope.project.id={project}&user.id={user}");
+    let named = cloud.get(&named, &admin).await.body["role_assignments"].clone();
+    let domain = json!({"id": "default", "name": "Default"});
+    let expected = json!([{"scope": {"project": {"id": project, "name": "demo", "domain": domain}},
+        "user": {"id": user, "name": "new", "domain": domain}, "role": {"id": role, "name": "member"}, "links": {}}]);
+    assert_eq!(named, expected);
 
     let default = json!({"user": {"default_project_id": project}});
     assert_eq!(cloud.ask("PATCH", &format!("{USERS}/{user}"), &admin, Some(default)).await.status, 200);

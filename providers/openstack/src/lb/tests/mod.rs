@@ -1,0 +1,9 @@
+//! Load balancers on the local cloud, in process and in virtual time.
+
+mod behaviour;
+mod counts;
+mod crash;
+mod groups;
+mod rig;
+mod sharing;
+mod trouble;

@@ -1,0 +1,172 @@
+//! Several Services on one balancer.
+
+use ccm_core::provider::Depth;
+
+use super::rig::{Rig, annotation, service, shown, with};
+
+fn tag(name: &str) -> String {
+    format!("kube_service_c1_ns_{name}")
+}
+
+fn tags(rig: &Rig) -> Vec<String> {
+    let mut tags = rig.the_lb().tags;
+    tags.sort();
+    tags
+}
+
+fn ports(rig: &Rig) -> Vec<u16> {
+    rig.listeners().iter().map(|listener| listener.protocol_port).collect()
+}
+
+// Q05 Q06 Q07
+#[tokio::test(start_paused = true)]
+async fn a_second_service_comes_changes_and_goes() {
+    let rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    assert_eq!(tags(&rig), [tag("one"), tag("two")]);
+    assert_eq!((ports(&rig), shown(&second)), (vec![80, 443], shown(&first)));
+    assert_eq!(rig.floating_ips().len(), 1);
+    assert_eq!((rig.plan(&first).await.unwrap(), rig.plan(&second).await.unwrap()), (vec![], vec![]));
+
+    let mut moved = second.clone();
+    moved.ports[0].port = 8443.try_into().unwrap();
+    let moved = rig.settle(&moved).await;
+    assert_eq!(ports(&rig), [80, 8443]);
+
+    rig.remove(&moved).await;
+    assert_eq!((tags(&rig), ports(&rig)), (vec![tag("one")], vec![80]));
+    rig.remove(&first).await;
+    assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty());
+}
+
+// Q08
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_taken_leaves_everything_as_it_was() {
+    let rig = Rig::with(1, |settings, _| settings.max_shared = 3).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let share = |name: &str, port: u16| with(service(name, &[port]), "load-balancer-id", &id);
+    let two = rig.settle(&share("two", 443)).await;
+    let before = rig.everything();
+    let error = rig.ensure(&share("four", 80), Depth::Verify).await.result.unwrap_err();
+    assert!(error.to_string().contains("already exists"), "{error}");
+    assert_eq!(rig.everything(), before);
+    rig.remove(&share("four", 80)).await;
+    assert_eq!(rig.everything(), before);
+    rig.settle(&share("three", 8080)).await;
+    let error = rig.ensure(&share("five", 8081), Depth::Verify).await.result.unwrap_err();
+    assert!(error.to_string().contains("max-shared-lb"), "{error}");
+    rig.remove(&two).await;
+    assert_eq!(ports(&rig), [80, 8080]);
+}
+
+// Q09
+#[tokio::test(start_paused = true)]
+async fn a_balancer_outlives_the_service_that_it_was_made_for() {
+    let rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let third = rig.settle(&with(service("three", &[443]), "load-balancer-id", &id)).await;
+    rig.remove(&first).await;
+    assert_eq!((tags(&rig), ports(&rig)), (vec![tag("three")], vec![443]));
+    assert_eq!(rig.plan(&third).await.unwrap(), []);
+    rig.remove(&third).await;
+    assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty());
+}
+
+// Q10
+#[tokio::test(start_paused = true)]
+async fn a_balancer_of_a_person_is_used_and_left() {
+    let rig = Rig::new(1).await;
+    let subnet = rig.net.subnet.clone();
+    let (id, port) = rig
+        .change(move |state, cx| {
+            use openstack_api::octavia::{ListenerCreate, ListenerProtocol, LoadBalancerCreate};
+            let listener = ListenerCreate {
+                protocol: Some(ListenerProtocol::Http),
+                protocol_port: 8080,
+                ..ListenerCreate::default()
+            };
+            let create = LoadBalancerCreate {
+                name: Some("mine".into()),
+                vip_subnet_id: Some(subnet),
+                listeners: vec![listener],
+                ..LoadBalancerCreate::default()
+            };
+            let made = openstack_local::octavia::load_balancers::create(state, cx, create).unwrap();
+            openstack_local::octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(60));
+            (made.id, made.vip_port_id.unwrap())
+        })
+        .await;
+    let external = rig.net.external.clone();
+    rig.change(move |state, cx| {
+        let request = openstack_api::neutron::FloatingIpCreate {
+            floating_network_id: external,
+            port_id: Some(port),
+            ..Default::default()
+        };
+        openstack_local::neutron::floating_ips::create(state, cx, request).unwrap();
+    })
+    .await;
+    let before = rig.everything();
+    let taken = with(service("taken", &[8080]), "load-balancer-id", &id);
+    assert!(rig.ensure(&taken, Depth::Verify).await.result.is_err(), "HTTP is on the same port");
+    let web = rig.settle(&with(service("web", &[80]), "load-balancer-id", &id)).await;
+    assert_eq!((tags(&rig), ports(&rig)), (vec![tag("web")], vec![80, 8080]));
+    assert_eq!(shown(&web), rig.floating_ips()[0].floating_ip_address.unwrap().to_string());
+    rig.remove(&web).await;
+    assert_eq!(rig.everything(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_is_to_be_shared_and_is_not_there_is_a_mistake() {
+    let rig = Rig::new(1).await;
+    let id = "6a2a8ec6-2d2b-4b43-9b71-4e9b0a3f0e55";
+    let error =
+        rig.ensure(&with(service("web", &[80]), "load-balancer-id", id), Depth::Verify).await.result.unwrap_err();
+    assert!(error.to_string().contains("is not there"), "{error}");
+    assert!(rig.lbs().is_empty());
+}
+
+/// The owner's tag was taken off by hand, and another Service is the last that the tags know of.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_with_listeners_of_others_is_not_deleted_although_tags_say_nothing_of_them() {
+    let rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    rig.change(|state, _| state.octavia.load_balancers.update(&id, |row| row.body.tags = vec![tag("two")])).await;
+    let rig = rig.restart().await;
+    rig.remove(&second).await;
+    assert_eq!(ports(&rig), [80]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_is_listed_and_deleted_on_proof() {
+    use ccm_core::provider::{Inventory as _, Owner, Progress};
+    let rig = Rig::with(1, |settings, _| settings.manage_security_groups = true).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let mut owned = rig.balancers.list_owned(&rig.op()).await.unwrap();
+    owned.sort_by(|a, b| a.kind.cmp(&b.kind));
+    let kinds: Vec<_> = owned.iter().map(|object| &*object.kind).collect();
+    assert_eq!(kinds, ["load balancer", "security group"]);
+    for object in &owned {
+        let Owner::Service { namespace, name, .. } = &object.owner else { panic!("{object:?}") };
+        assert_eq!((&**namespace, &**name), ("ns", "web"));
+    }
+    let mut stranger = owned[0].clone();
+    stranger.owner = Owner::Service { namespace: "ns".into(), name: "other".into(), uid: None };
+    assert!(rig.balancers.delete_owned(&rig.op(), &stranger).await.is_err());
+    for object in &owned {
+        for _ in 0..20 {
+            match rig.balancers.delete_owned(&rig.op(), object).await.unwrap() {
+                Progress::Done => break,
+                Progress::Pending { after, .. } => tokio::time::sleep(after).await,
+            }
+        }
+    }
+    assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty() && rig.rules().is_empty());
+    rig.remove(&web).await;
+}

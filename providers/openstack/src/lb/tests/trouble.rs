@@ -1,0 +1,167 @@
+//! A cloud that is slow, busy or broken.
+
+use std::time::Duration;
+
+use ccm_core::provider::{Depth, Progress};
+use openstack_local::{
+    octavia::{self, rows::Outcome},
+    server::{Fault, FaultKind},
+};
+
+use super::rig::{Rig, service, shown, with};
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
+    let rig = Rig::new(1).await;
+    rig.octavia(|settings| settings.pending_ms = 600_000).await;
+    let start = tokio::time::Instant::now();
+    let outcome = rig.ensure(&service("web", &[80]), Depth::Verify).await;
+    assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{outcome:?}");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(outcome.annotations.is_empty(), "what is not made yet may have to go again");
+    rig.settle(&service("web", &[80])).await;
+    let pauses = rig
+        .requests()
+        .iter()
+        .filter(|request| request.starts_with("GET /load-balancer/v2.0/lbaas/loadbalancers/"))
+        .count();
+    assert!(pauses < 80, "{pauses} looks in ten minutes");
+    assert_eq!(rig.reasons(), ["LoadBalancerPendingLong"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_somebody_else_keeps_busy_is_waited_for() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let id = rig.the_lb().id;
+    rig.octavia(|settings| settings.pending_ms = 20_000).await;
+    rig.change(|state, cx| {
+        let update =
+            openstack_api::octavia::LoadBalancerUpdate { description: "x".to_owned().into(), ..Default::default() };
+        octavia::load_balancers::update(state, cx, &id, update).unwrap();
+    })
+    .await;
+    rig.octavia(|settings| settings.pending_ms = 500).await;
+    let changed = with(web, "connection-limit", "7");
+    let outcome = rig.ensure(&changed, Depth::Trust).await;
+    assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "a refusal is no error: {outcome:?}");
+    rig.settle(&changed).await;
+    assert_eq!(rig.listeners()[0].connection_limit, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_fails_when_it_is_made_is_made_anew() {
+    let rig = Rig::new(1).await;
+    rig.octavia(|settings| (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 1)).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
+    assert_eq!(rig.floating_ips().len(), 1);
+    assert_eq!(rig.reasons(), ["LoadBalancerCreateFailed"]);
+    assert_eq!(rig.plan(&web).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_fails_later_is_failed_over_and_keeps_its_address() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let lb = rig.the_lb();
+    rig.change(|state, _| octavia::force_error(state, &lb.id).unwrap()).await;
+    let planned = rig.plan(&web).await.unwrap();
+    assert_eq!(&*planned[0].operation, "loadbalancer_failover");
+    let after = rig.settle(&web).await;
+    assert_eq!((rig.the_lb().id, shown(&after)), (lb.id, shown(&web)));
+    assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
+    assert_eq!(rig.reasons(), ["LoadBalancerFailover"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_that_does_not_help_is_not_tried_for_ever() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let id = rig.the_lb().id;
+    rig.change(|state, _| octavia::force_error(state, &id).unwrap()).await;
+    rig.octavia(|settings| (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 99)).await;
+    rig.requests();
+    assert!(rig.try_settle(&web, 20).await.unwrap_err().contains("is in error"));
+    let failovers = rig.requests().iter().filter(|request| request.ends_with("/failover")).count();
+    assert_eq!((failovers, rig.lbs().len()), (1, 1), "and it is never deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_balancer_in_error_is_left_to_its_owner() {
+    let rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = rig.the_lb().id;
+    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    rig.change(|state, _| octavia::force_error(state, &id).unwrap()).await;
+    rig.requests();
+    let error = rig.try_settle(&second, 3).await.unwrap_err();
+    assert!(error.contains("another Service's"), "{error}");
+    assert!(rig.requests().iter().all(|request| request.starts_with("GET")));
+    rig.settle(&first).await;
+    rig.settle(&second).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_is_an_error_and_no_second_balancer() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let rig = rig.restart().await;
+    let faults = &rig.local.cloud().faults;
+    faults.add(Fault::new("/load-balancer", FaultKind::Body { code: 404, text: "<html>not here</html>".into() }));
+    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    assert!(rig.delete(&web).await.is_err());
+    faults.clear();
+    assert_eq!(rig.lbs().len(), 1);
+    faults.add(Fault::new("/load-balancer", FaultKind::status(503)).times(50));
+    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    faults.clear();
+    rig.settle(&web).await;
+    assert_eq!(rig.lbs().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_ended_amid_a_change_is_renewed_and_the_change_made_once() {
+    let rig = Rig::new(1).await;
+    rig.local
+        .cloud()
+        .faults
+        .add(Fault::new("/load-balancer/v2.0/lbaas/loadbalancers", FaultKind::status(401)).method("POST").times(1));
+    rig.settle(&service("web", &[80])).await;
+    assert_eq!(rig.lbs().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_is_waited_out() {
+    let rig = Rig::new(1).await;
+    let slow_down = FaultKind::Status { code: 429, retry_after: Some(7), message: None };
+    rig.local.cloud().faults.add(Fault::new("/load-balancer", slow_down).times(3));
+    rig.settle(&service("web", &[80])).await;
+    assert_eq!(rig.lbs().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renamed_cluster_keeps_its_balancers() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let (id, old) = (rig.the_lb().id, "kube_service_before_ns_web");
+    rig.change(|state, _| {
+        let lb = id.clone();
+        state.octavia.load_balancers.update(&lb, |row| (row.body.name, row.body.tags) = (old.into(), vec![old.into()]));
+        let ids: Vec<String> = state.octavia.listeners.iter().map(|row| row.body.id.clone()).collect();
+        for id in ids {
+            state.octavia.listeners.update(&id, |row| {
+                (row.body.name, row.body.tags) = (format!("listener_0_{old}"), vec![old.into(), "team".into()]);
+            });
+        }
+    })
+    .await;
+    let rig = rig.restart().await;
+    let web = rig.settle(&web).await;
+    let lb = rig.the_lb();
+    let name = "kube_service_c1_ns_web";
+    assert_eq!((lb.id, &*lb.name, &*lb.tags), (id, name, &[name.to_owned()][..]));
+    assert_eq!(rig.listeners()[0].name, format!("listener_0_{name}"));
+    assert_eq!(rig.listeners()[0].tags, ["team", name]);
+    assert_eq!(rig.plan(&web).await.unwrap(), []);
+}
