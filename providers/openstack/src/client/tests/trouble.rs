@@ -70,6 +70,7 @@ async fn a_redirection_is_not_followed() {
     assert_eq!(error.meaning(), Meaning::Transient);
 }
 
+// length: one table
 #[test]
 fn each_services_refusals_have_their_meaning() {
     let cases: [(Call, u16, &str, Meaning, &str); 19] = [
