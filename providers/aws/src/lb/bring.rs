@@ -305,6 +305,7 @@ impl Core {
         outcome(None, result)
     }
 
+    // length: the ends of one attempt, each with what is known afterwards
     async fn bring_backends(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Progress, CloudError> {
         let wanted = order.wanted;
         let backing = self.backing(op, wanted, order.backends).await?;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -42,10 +43,11 @@ pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationT
     let (mut started, mut count) = (false, 0_u32);
     loop {
         // Nothing is lost by a failure: the next look does it again.
-        if let Err(error) = carrier.look(&mut started).await {
+        let next = carrier.look(&mut started).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "load balancers could not be brought up to date");
-        }
-        let due = carrier.until_due();
+            None
+        });
+        let due = carrier.until_due(next);
         let wait_for_reports = async {
             match &mut reports {
                 Some(reports) => reports.changed().await.is_ok(),
@@ -84,7 +86,7 @@ struct Difference {
 }
 
 impl Carrier<'_> {
-    async fn look(&mut self, started: &mut bool) -> Result<(), ApiError> {
+    async fn look(&mut self, started: &mut bool) -> Result<Option<Timestamp>, ApiError> {
         if !*started {
             let reported = self.plane.is_some();
             let start = |state: &mut State| {
@@ -97,8 +99,8 @@ impl Carrier<'_> {
             self.cloud.store.change(start).await?;
             *started = true;
         }
-        bring_up_to_date(self.cloud).await?;
-        let Some(plane) = self.plane else { return Ok(()) };
+        let next = bring_up_to_date(self.cloud).await?;
+        let Some(plane) = self.plane else { return Ok(next) };
         let cx = Cx { now: self.cloud.clock.now(), project: "".into(), user: "octavia".into(), admin: true };
         let difference = self.cloud.store.peek(|state| self.difference(state, &cx));
         for id in difference.remove {
@@ -109,7 +111,8 @@ impl Carrier<'_> {
         for (row, config) in difference.apply {
             self.apply(plane, row, &config).await;
         }
-        self.tell(plane).await
+        self.tell(plane).await?;
+        Ok(next)
     }
 
     fn difference(&self, state: &State, cx: &Cx) -> Difference {
@@ -174,9 +177,8 @@ impl Carrier<'_> {
     }
 
     /// Returns how long it is to the next change that is due.
-    fn until_due(&self) -> Duration {
-        let now = self.cloud.clock.now();
-        let due = self.cloud.store.peek(|state| state.octavia.load_balancers.iter().filter_map(|row| row.due).min());
-        due.map_or(LOOK, |due| Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO).min(LOOK))
+    fn until_due(&self, next: Option<Timestamp>) -> Duration {
+        let until = |due: Timestamp| Duration::try_from(due.duration_since(self.cloud.clock.now())).unwrap_or_default();
+        next.map_or(LOOK, |due| until(due).min(LOOK))
     }
 }

@@ -1,8 +1,8 @@
 //! Pools.
 
 use openstack_api::octavia::{
-    IdRef, LbAlgorithm, Member, MonitorObject, MonitorRef, OperatingStatus, Pool, PoolCreate, PoolProtocol, PoolTree,
-    PoolUpdate, ProvisioningStatus,
+    HealthMonitor, IdRef, LbAlgorithm, Member, MonitorObject, MonitorRef, OperatingStatus, Pool, PoolCreate,
+    PoolProtocol, PoolTree, PoolUpdate, ProvisioningStatus,
 };
 
 use super::{
@@ -79,13 +79,6 @@ pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
         tls_versions,
         alpn_protocols,
     } = answered(state, state.octavia.pools.get(id)?);
-    let members: Vec<Member> =
-        members.iter().filter_map(|one| state.octavia.members.get(&one.id)).map(|row| row.body.clone()).collect();
-    let monitor = monitor.healthmonitor_id.and_then(|id| state.octavia.monitors.get(&id)).map(|row| {
-        let mut body = row.body.clone();
-        body.pools.clear();
-        body
-    });
     Some(PoolTree {
         id,
         name,
@@ -101,8 +94,8 @@ pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
         listeners,
         created_at,
         updated_at,
-        monitor: MonitorObject { healthmonitor: monitor },
-        members,
+        monitor: MonitorObject { healthmonitor: monitor_of(state, monitor) },
+        members: members_of(state, &members),
         tags,
         tls_container_ref,
         ca_tls_container_ref,
@@ -112,6 +105,16 @@ pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
         tls_versions,
         alpn_protocols,
     })
+}
+
+fn members_of(state: &State, members: &[IdRef]) -> Vec<Member> {
+    members.iter().filter_map(|one| state.octavia.members.get(&one.id)).map(|row| row.body.clone()).collect()
+}
+
+fn monitor_of(state: &State, monitor: MonitorRef) -> Option<HealthMonitor> {
+    let mut body = state.octavia.monitors.get(&monitor.healthmonitor_id?)?.body.clone();
+    body.pools.clear();
+    Some(body)
 }
 
 /// Creates one.

@@ -6,8 +6,14 @@ use ccm_core::provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress};
 
 use super::rig::{Rig, published, reference, service, with};
 use crate::{
-    api::{Action, elb::DeleteLoadBalancer},
+    api::{
+        Action,
+        ec2::{AuthorizeSecurityGroupIngress, CreateSecurityGroup, RevokeSecurityGroupIngress, Rule, RuleSource},
+        elb::DeleteLoadBalancer,
+    },
     config::Settings,
+    fake::CLUSTER,
+    lb::{model::OwnerName, names, security::MANAGED_DESCRIPTION},
 };
 
 fn managed() -> Settings {
@@ -182,4 +188,64 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
     // Rules of nodes' groups are of a Service that would be deleted as such.
     let left = before.diff(&rig.aws.everything());
     assert!(!left.contains("load balancer") && !left.contains("target group"), "{left}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_something_is_not_there_is_not_the_end_of_a_deletion() {
+    let rig = Rig::new(1);
+    let before = rig.aws.everything();
+    let web = service("web", &[80]);
+    let web = published(&web, &rig.settle(&web).await);
+    for action in [Action::DescribeTargetGroups, Action::DeleteLoadBalancer] {
+        rig.aws.fail_next(action, "InvalidInstanceID.NotFound");
+        assert_eq!(rig.delete(&web).await.unwrap_err().kind(), ErrorKind::Transient, "{action:?}");
+    }
+    rig.remove(&web).await;
+    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_under_the_name_of_ours_that_we_did_not_make_stays() {
+    for (value, description) in [("owned", "by hand"), ("shared", MANAGED_DESCRIPTION)] {
+        let rig = Rig::with(1, managed());
+        let web = service("web", &[80]);
+        let owner = OwnerName { namespace: "default".into(), name: "web".into(), uid: web.uid.clone() };
+        let name = names::security_group(CLUSTER, &owner);
+        let tags = [(format!("kubernetes.io/cluster/{CLUSTER}").into(), value.into())].into();
+        let (vpc, description) = (rig.world.vpc.clone(), description.into());
+        let request = CreateSecurityGroup { name: name.clone(), description, vpc, tags };
+        let id = rig.aws.ask(request).await.unwrap();
+        rig.settle(&web).await;
+        rig.remove(&web).await;
+        assert!(rig.aws.load_balancers().is_empty());
+        assert!(rig.aws.security_groups().iter().any(|group| group.id == id), "{value}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_in_groups_of_another_cluster_stay_whatever_their_description() {
+    let rig = Rig::new(1);
+    let web = service("web", &[80]);
+    let other = rig.aws.security_group(&rig.world.vpc, "other", &[("kubernetes.io/cluster/other", "owned")]);
+    let description = format!("kubernetes.io/rule/nlb/client={}", names::load_balancer(&web.uid)).into();
+    let source = RuleSource::Cidr("0.0.0.0/0".parse().unwrap());
+    let rule = Rule { protocol: "tcp".into(), ports: Some((30080, 30080)), source, description };
+    let request = AuthorizeSecurityGroupIngress { id: other.clone(), rules: vec![rule.clone()] };
+    rig.aws.ask(request).await.unwrap();
+    rig.settle(&web).await;
+    rig.remove(&web).await;
+    assert_eq!(rig.aws.rules(&other), [rule]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_go_although_one_of_them_went_before() {
+    let rig = Rig::new(1);
+    let before = rig.aws.everything();
+    let web = service("web", &[80, 443]);
+    let web = published(&web, &rig.settle(&web).await);
+    let id = rig.world.node_group.clone();
+    let gone = rig.aws.rules(&id).into_iter().find(|rule| rule.description.contains("client=")).unwrap();
+    rig.aws.ask(RevokeSecurityGroupIngress { id, rules: vec![gone] }).await.unwrap();
+    rig.remove(&web).await;
+    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
 }

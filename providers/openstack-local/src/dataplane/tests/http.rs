@@ -225,6 +225,38 @@ async fn a_kept_connection_that_the_member_has_closed_is_replaced() {
 }
 
 #[tokio::test]
+async fn what_a_kept_connection_loses_is_asked_again_only_where_that_is_harmless() {
+    for (method, status) in [("GET", "200"), ("POST", "502")] {
+        let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
+        let rig = Rig::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
+        let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
+        let request = format!("{method} / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let ok = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        let (mut first, serving) = {
+            let (_, (mut first, _)) =
+                tokio::join!(client.write_all(request.as_bytes()), async { member.accept().await.unwrap() });
+            read_until(&mut first, "\r\n\r\n").await;
+            first.write_all(ok).await.unwrap();
+            let serving = tokio::spawn(async move {
+                let (mut second, _) = member.accept().await.unwrap();
+                read_until(&mut second, "\r\n\r\n").await;
+                second.write_all(ok).await.unwrap();
+                second
+            });
+            (first, AbortOnDropHandle::new(serving))
+        };
+        read_until(&mut client, "ok").await;
+        client.write_all(request.as_bytes()).await.unwrap();
+        // It has the request and goes.
+        read_until(&mut first, "\r\n\r\n").await;
+        drop(first);
+        let head = read_until(&mut client, "\r\n\r\n").await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{method}: {head}");
+        drop(serving);
+    }
+}
+
+#[tokio::test]
 async fn silence_and_nonsense_of_members_are_answered_for_them() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
     let mut config = wanted([MemberConfig::new("m", member.local_addr().unwrap())]);

@@ -48,6 +48,7 @@ fn load_balancers_are_checked() {
     cloud.post_lb(json!({"name": null, "admin_state_up": "true", "tags": null})).expect("nulls are nothing");
 }
 
+// length: a table
 #[test]
 fn listeners_are_checked() {
     let mut cloud = Cloud::new();

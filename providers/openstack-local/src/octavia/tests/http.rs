@@ -17,6 +17,11 @@ struct Http {
     subnet: String,
 }
 
+/// Changes are over at the next request.
+fn at_once() -> server::Settings {
+    server::Settings { pending: Duration::ZERO, ..Default::default() }
+}
+
 impl Http {
     async fn new(settings: server::Settings) -> Self {
         let asked = Asked::new(settings);
@@ -69,7 +74,7 @@ async fn versions_rise_up_to_the_ceiling() {
 /// Every resource, from its making to its end.
 #[tokio::test]
 async fn resources_come_change_and_go() {
-    let http = Http::new(server::Settings::default()).await;
+    let http = Http::new(at_once()).await;
     let lb = id(&http.lb("web", json!({})).await);
     let body = json!({"loadbalancer_id": lb, "protocol": "TCP", "protocol_port": 80, "name": "l"});
     let listener = id(&http.post("/listeners", json!({"listener": body})).await["listener"]);
@@ -139,7 +144,7 @@ async fn changes_take_the_time_that_the_settings_say() {
 
 #[tokio::test]
 async fn lists_are_filtered_sorted_and_paged() {
-    let http = Http::new(server::Settings::default()).await;
+    let http = Http::new(at_once()).await;
     for (name, tags) in [("a", json!(["x", "y"])), ("b", json!(["y"])), ("c", json!([]))] {
         http.lb(name, json!({"tags": tags, "listeners": [listener(80)]})).await;
     }
@@ -182,7 +187,7 @@ async fn lists_are_filtered_sorted_and_paged() {
 /// Both spellings of the version are the same service.
 #[tokio::test]
 async fn both_paths_lead_there() {
-    let http = Http::new(server::Settings::default()).await;
+    let http = Http::new(at_once()).await;
     let lb = http.lb("web", json!({})).await;
     let asked = &http.asked;
     let other = asked.get(&format!("/load-balancer/v2/lbaas/loadbalancers/{}", id(&lb)), &http.token).await;
@@ -196,7 +201,7 @@ async fn both_paths_lead_there() {
 
 #[tokio::test]
 async fn the_rest_of_the_catalogue_is_there() {
-    let http = Http::new(server::Settings::default()).await;
+    let http = Http::new(at_once()).await;
     let names = http.names("/providers?sort_key=name").await;
     assert_eq!(names, ["amphora", "octavia", "ovn"]);
     let add = |state: &mut State| {
