@@ -23,8 +23,8 @@ pub(super) enum Ended {
 }
 
 /// Carries out a step. The picture has its effect then, and shows a balancer that is busy.
+// length: one arm for each kind of change
 pub(super) async fn apply(api: Api<'_>, seen: &mut Seen, step: &Step) -> Result<Ended, OsError> {
-    // length: one arm for each kind of change
     let call = step.change.call();
     let (object, why) = (&*step.object, &*step.why);
     match &step.change {

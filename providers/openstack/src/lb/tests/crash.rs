@@ -36,9 +36,7 @@ fn cases() -> Vec<Case> {
 }
 
 async fn rig(case: &Case) -> Rig {
-    let rig = Rig::with(2, |settings, _| (case.change)(settings)).await;
-    rig.octavia(|settings| settings.pending_ms = 0).await;
-    rig
+    Rig::with(2, |settings, _| (case.change)(settings)).await
 }
 
 /// Goes through the states one after the other; what is published goes along.
