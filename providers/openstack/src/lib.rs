@@ -10,3 +10,6 @@ pub mod manager;
 pub mod provider;
 pub mod provider_id;
 pub mod routes;
+
+#[cfg(test)]
+mod stage;

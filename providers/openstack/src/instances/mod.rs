@@ -13,6 +13,8 @@ pub mod labels;
 pub mod machine;
 pub mod plan;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},

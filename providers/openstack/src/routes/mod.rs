@@ -11,6 +11,8 @@
 mod apply;
 pub mod plan;
 mod ports;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,0 +1,223 @@
+//! Routes on the local cloud, in process and in virtual time.
+
+use ccm_core::provider::ErrorKind;
+use openstack_api::neutron::Port;
+use openstack_local::{
+    neutron as local,
+    server::{FaultKind, Settings as CloudSettings},
+};
+
+use super::*;
+use crate::stage::{Server, Stage, op};
+
+async fn routes(stage: &Stage) -> NeutronRoutes {
+    let extensions = Extensions::ask(&stage.client, &op()).await.unwrap().expect("routers have routes");
+    NeutronRoutes::new(stage.client.clone(), stage.router.as_str().into(), extensions)
+}
+
+async fn stage(hidden: &[&str]) -> Stage {
+    let hidden_extensions = hidden.iter().map(|alias| (*alias).to_owned()).collect();
+    Stage::with(CloudSettings { hidden_extensions, ..CloudSettings::default() }).await
+}
+
+fn create(server: &Server, destination: &str) -> RouteChange {
+    RouteChange::Create { node: server.node(), destination: destination.parse().unwrap() }
+}
+
+fn on_router(stage: &Stage) -> Vec<String> {
+    stage.router().routes.iter().map(|route| format!("{} via {}", route.destination, route.nexthop)).collect()
+}
+
+fn pairs(stage: &Stage, server: &Server) -> Vec<String> {
+    let ports = stage.cloud.cloud().store.peek(|state| {
+        local::ports::of_device(state, &server.id).into_iter().cloned().collect::<Vec<Port>>()
+    });
+    ports.iter().flat_map(|port| &port.allowed_address_pairs).map(|pair| pair.ip_address.clone()).collect()
+}
+
+async fn applied(routes: &NeutronRoutes, changes: &[RouteChange]) {
+    for result in routes.apply(&op(), changes).await {
+        result.unwrap();
+    }
+}
+
+// R03, with and without what a network service may lack.
+#[tokio::test(start_paused = true)]
+async fn routes_are_created_listed_and_deleted() {
+    for hidden in [&[][..], &["extraroute-atomic"], &["extraroute-atomic", "revision-if-match"], &["allowed-address-pairs"]] {
+        let stage = stage(hidden).await;
+        let server = stage.server("a").await;
+        let routes = routes(&stage).await;
+        applied(&routes, &[create(&server, "10.164.2.0/24")]).await;
+        let listed = routes.list(&op(), &[server.node()]).await.unwrap();
+        assert_eq!(listed.len(), 1, "{hidden:?}");
+        assert_eq!((listed[0].node.as_deref(), listed[0].blackhole), (Some("a"), false), "{hidden:?}");
+        let paired = if hidden.contains(&"allowed-address-pairs") { vec![] } else { vec!["10.164.2.0/24".to_owned()] };
+        assert_eq!(pairs(&stage, &server), paired, "{hidden:?}");
+        // Again is nothing, and neither is deleting twice.
+        applied(&routes, &[create(&server, "10.164.2.0/24")]).await;
+        let delete = [RouteChange::Delete(listed[0].clone())];
+        applied(&routes, &delete).await;
+        applied(&routes, &delete).await;
+        assert_eq!((on_router(&stage), pairs(&stage, &server)), (vec![], vec![]), "{hidden:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_routes_take_one_request_on_the_router_and_one_for_each_port() {
+    let stage = stage(&[]).await;
+    let mut changes = Vec::new();
+    for n in 0..20 {
+        changes.push(create(&stage.server(&format!("n{n}")).await, &format!("10.164.{n}.0/24")));
+    }
+    let routes = routes(&stage).await;
+    stage.forget();
+    applied(&routes, &changes).await;
+    let requests = stage.requests();
+    let count = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
+    // The router's own ports and the nodes' ports, the router; 20 ports and the router.
+    assert_eq!((count("GET"), count("PUT")), (3, 21), "{requests:?}");
+    stage.forget();
+    let nodes: Vec<_> = changes.iter().filter_map(|change| match change {
+        RouteChange::Create { node, .. } => Some(node.clone()),
+        RouteChange::Delete(_) => None,
+    }).collect();
+    assert_eq!(routes.list(&op(), &nodes).await.unwrap().len(), 20);
+    assert_eq!(stage.requests().len(), 1, "{:?}", stage.requests());
+}
+
+// W-02
+#[tokio::test(start_paused = true)]
+async fn other_peoples_routes_are_neither_listed_nor_touched() {
+    for hidden in [&[][..], &["extraroute-atomic"]] {
+        let stage = stage(hidden).await;
+        let (node, other) = (stage.server("a").await, stage.server("appliance").await);
+        let router = stage.router.clone();
+        let foreign = neutron::Route { destination: "10.164.9.0/24".into(), nexthop: other.ip.to_string() };
+        stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![foreign])).await;
+        let routes = routes(&stage).await;
+        applied(&routes, &[create(&node, "10.164.2.0/24")]).await;
+        let listed = routes.list(&op(), &[node.node()]).await.unwrap();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        applied(&routes, &[RouteChange::Delete(listed[0].clone())]).await;
+        assert_eq!(on_router(&stage), [format!("10.164.9.0/24 via {}", other.ip)], "{hidden:?}");
+        assert_eq!(pairs(&stage, &other), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_left_behind_is_listed_without_a_node() {
+    let stage = stage(&[]).await;
+    let (node, gone) = (stage.server("a").await, stage.server("b").await);
+    applied(&routes(&stage).await, &[create(&node, "10.164.1.0/24"), create(&gone, "10.164.2.0/24")]).await;
+    // Its server is there, but the Node was known in this process.
+    let knowing = routes(&stage).await;
+    knowing.list(&op(), &[node.node(), gone.node()]).await.unwrap();
+    let left = |listed: &[Route]| listed.iter().filter(|route| route.blackhole && route.node.is_none()).count();
+    assert_eq!(left(&knowing.list(&op(), &[node.node()]).await.unwrap()), 1);
+    // To a new process it may be anybody's, until its port is gone.
+    let fresh = routes(&stage).await;
+    assert_eq!(left(&fresh.list(&op(), &[node.node()]).await.unwrap()), 0);
+    stage.delete(&gone).await;
+    tokio::time::advance(FOREIGN).await;
+    let listed = fresh.list(&op(), &[node.node()]).await.unwrap();
+    assert_eq!(left(&listed), 1, "{listed:?}");
+    let blackhole = listed.into_iter().find(|route| route.blackhole).unwrap();
+    applied(&fresh, &[RouteChange::Delete(blackhole)]).await;
+    assert_eq!(on_router(&stage), [format!("10.164.1.0/24 via {}", node.ip)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_network_that_moved_leads_to_its_new_node_alone() {
+    for hidden in [&[][..], &["extraroute-atomic"]] {
+        let stage = stage(hidden).await;
+        let (old, new) = (stage.server("a").await, stage.server("b").await);
+        let routes = routes(&stage).await;
+        applied(&routes, &[create(&old, "10.164.1.0/24")]).await;
+        applied(&routes, &[create(&new, "10.164.1.0/24")]).await;
+        assert_eq!(on_router(&stage), [format!("10.164.1.0/24 via {}", new.ip)], "{hidden:?}");
+    }
+}
+
+// 8.13: the limits of 30 routes and 10 pairs are said of the node they hit.
+#[tokio::test(start_paused = true)]
+async fn a_limit_hits_only_what_is_beyond_it() {
+    let stage = stage(&[]).await;
+    let server = stage.server("a").await;
+    let (routes, mut changes) = (routes(&stage).await, Vec::new());
+    for n in 0..12 {
+        changes.push(create(&server, &format!("10.164.{n}.0/24")));
+    }
+    // Ten pairs fit on a port, and all twelve are one change of it.
+    let results = routes.apply(&op(), &changes).await;
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)), "{results:?}");
+    let mut changes = Vec::new();
+    for n in 0..32 {
+        changes.push(create(&stage.server(&format!("n{n}")).await, &format!("10.165.{n}.0/24")));
+    }
+    let results = routes.apply(&op(), &changes).await;
+    let (good, bad): (Vec<_>, Vec<_>) = results.iter().partition(|result| result.is_ok());
+    assert_eq!((good.len(), bad.len()), (30, 2), "{bad:?}");
+    assert!(bad.iter().all(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)), "{bad:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_router_changed_by_others_meanwhile_loses_nothing() {
+    let stage = stage(&["extraroute-atomic", "allowed-address-pairs"]).await;
+    let server = stage.server("a").await;
+    let routes = routes(&stage).await;
+    let slow = FaultKind::Latency { ms: 100 };
+    stage.fail(&format!("/network/v2.0/routers/{}", stage.router), slow);
+    let changes = [create(&server, "10.164.1.0/24")];
+    let operation = op();
+    let ours = routes.apply(&operation, &changes);
+    let theirs = async {
+        // Between reading and writing.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let (router, ip) = (stage.router.clone(), server.ip.to_string());
+        let route = neutron::Route { destination: "192.0.2.0/24".into(), nexthop: ip };
+        stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
+    };
+    let (results, _) = tokio::join!(ours, theirs);
+    results.into_iter().for_each(|result| result.unwrap());
+    let mut there = on_router(&stage);
+    there.sort();
+    assert_eq!(there, [format!("10.164.1.0/24 via {}", server.ip), format!("192.0.2.0/24 via {}", server.ip)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_router_that_is_not_there_is_told_by_its_key() {
+    let stage = stage(&[]).await;
+    let extensions = Extensions::ask(&stage.client, &op()).await.unwrap().unwrap();
+    let routes = NeutronRoutes::new(stage.client.clone(), "no-such-router".into(), extensions);
+    let error = routes.list(&op(), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("router-id") && error.to_string().contains("no-such-router"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_is_an_error_and_no_empty_list() {
+    let stage = stage(&[]).await;
+    let node = stage.server("a").await;
+    let routes = routes(&stage).await;
+    applied(&routes, &[create(&node, "10.164.1.0/24")]).await;
+    let page = FaultKind::Body { code: 404, text: "<html>no such thing</html>".to_owned() };
+    for fault in [page, FaultKind::Status { code: 500, retry_after: None, message: None }] {
+        stage.fail("/network/v2.0/routers", fault);
+        assert_eq!(routes.list(&op(), &[node.node()]).await.unwrap_err().kind(), ErrorKind::Transient);
+        stage.heal();
+    }
+    // Nor does a list of ports that fails make a foreign route ours.
+    let stray = stage.server("b").await;
+    let (router, nexthop) = (stage.router.clone(), stray.ip.to_string());
+    let route = neutron::Route { destination: "10.164.9.0/24".into(), nexthop };
+    stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
+    stage.fail("/network/v2.0/ports", FaultKind::Status { code: 500, retry_after: None, message: None });
+    assert!(routes.list(&op(), &[node.node()]).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn routers_without_routes_offer_none() {
+    let stage = stage(&["extraroute", "extraroute-atomic"]).await;
+    assert_eq!(Extensions::ask(&stage.client, &op()).await.unwrap(), None);
+}
