@@ -55,6 +55,8 @@ struct State {
     flavors: HashMap<Arc<str>, Option<Arc<str>>>,
     /// How many servers the last complete listing had.
     listed: Option<usize>,
+    /// How many requests have begun.
+    round: u64,
 }
 
 /// The ports of a server.
@@ -66,17 +68,30 @@ pub struct Interfaces {
     pub sub_ports: Vec<NetworkAddress>,
 }
 
-/// An answer, and when the request was sent that brought it.
+/// A moment in the order of requests: clocks alone cannot tell what came first within a tick.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: Instant,
+    /// How many requests had begun.
+    round: u64,
+}
+
+/// An answer, and when the request began that brought it.
 struct Seen<T> {
     answer: T,
-    at: Instant,
+    began: Moment,
 }
 
 impl<T> Seen<T> {
     /// Tells whether it answers a question that came at `came`. Nothing older than `max_age` does, unless it was asked for
     /// after the question came.
-    fn answers(&self, came: Instant, max_age: Duration) -> bool {
-        self.at >= came || (!max_age.is_zero() && came.saturating_duration_since(self.at) <= max_age)
+    fn answers(&self, came: Moment, max_age: Duration) -> bool {
+        let age = came.at.saturating_duration_since(self.began.at);
+        self.began.round > came.round || (!max_age.is_zero() && age <= max_age)
+    }
+
+    fn is_forgotten(&self, now: Moment) -> bool {
+        now.at.saturating_duration_since(self.began.at) >= FORGET
     }
 }
 
@@ -100,7 +115,7 @@ impl ServerStore {
         op: &Op,
         questions: &BTreeMap<Target, Duration>,
     ) -> Result<HashMap<Target, Known>, CloudError> {
-        let came = Instant::now();
+        let came = self.moment();
         let mut answers = HashMap::with_capacity(questions.len());
         let mut open: BTreeSet<Target> = questions.keys().cloned().collect();
         self.answer(questions, came, &mut open, &mut answers);
@@ -112,10 +127,10 @@ impl ServerStore {
         if open.is_empty() {
             return Ok(answers);
         }
-        let at = Instant::now();
-        for (target, answer) in self.ask(op, open).await {
+        let began = self.begin();
+        for (target, answer) in self.ask(op, open, began).await {
             if let Ok(answer) = &answer {
-                self.state.lock().servers.insert(target.clone(), Seen { answer: answer.clone(), at });
+                self.state.lock().servers.insert(target.clone(), Seen { answer: answer.clone(), began });
             }
             answers.insert(target, answer);
         }
@@ -131,7 +146,7 @@ impl ServerStore {
         op: &Op,
         servers: &BTreeMap<Arc<str>, Duration>,
     ) -> Result<HashMap<Arc<str>, Arc<Interfaces>>, OsError> {
-        let came = Instant::now();
+        let came = self.moment();
         let known = |found: &mut HashMap<Arc<str>, Arc<Interfaces>>| {
             let state = self.state.lock();
             let fresh = servers.iter().filter_map(|(id, age)| {
@@ -150,7 +165,7 @@ impl ServerStore {
         if open.is_empty() {
             return Ok(found);
         }
-        let at = Instant::now();
+        let began = self.begin();
         let fetch = self.fetch(op);
         let mut nics = fetch.nics(&open).await?;
         let wanted: BTreeSet<&str> = open
@@ -162,13 +177,13 @@ impl ServerStore {
             .collect();
         let sub_ports = if wanted.is_empty() { BTreeMap::new() } else { fetch.sub_ports(&wanted).await? };
         let mut state = self.state.lock();
-        state.nics.retain(|_, seen| at.saturating_duration_since(seen.at) < FORGET);
+        state.nics.retain(|_, seen| !seen.is_forgotten(began));
         for id in open {
             let nics = nics.remove(&*id).unwrap_or_default();
             let sub_ports =
                 nics.iter().flat_map(|nic| &nic.sub_ports).filter_map(|id| sub_ports.get(&**id)).flatten().cloned();
             let answer = Arc::new(Interfaces { sub_ports: sub_ports.collect(), nics });
-            state.nics.insert(id.clone(), Seen { answer: answer.clone(), at });
+            state.nics.insert(id.clone(), Seen { answer: answer.clone(), began });
             found.insert(id, answer);
         }
         Ok(found)
@@ -187,6 +202,17 @@ impl ServerStore {
         Ok(name)
     }
 
+    fn moment(&self) -> Moment {
+        Moment { at: Instant::now(), round: self.state.lock().round }
+    }
+
+    /// Begins to ask: the answer is as old as this moment.
+    fn begin(&self) -> Moment {
+        let mut state = self.state.lock();
+        state.round += 1;
+        Moment { at: Instant::now(), round: state.round }
+    }
+
     fn fetch<'a>(&'a self, op: &'a Op) -> Fetch<'a> {
         Fetch { client: &self.client, strings: &self.strings, op }
     }
@@ -195,7 +221,7 @@ impl ServerStore {
     fn answer(
         &self,
         questions: &BTreeMap<Target, Duration>,
-        came: Instant,
+        came: Moment,
         open: &mut BTreeSet<Target>,
         answers: &mut HashMap<Target, Known>,
     ) {
@@ -211,7 +237,7 @@ impl ServerStore {
     }
 
     /// Asks Nova about each of these, in the way that takes the fewest requests.
-    async fn ask(&self, op: &Op, open: BTreeSet<Target>) -> Vec<(Target, Known)> {
+    async fn ask(&self, op: &Op, open: BTreeSet<Target>, began: Moment) -> Vec<(Target, Known)> {
         let fetch = self.fetch(op);
         let listed = self.state.lock().listed;
         match plan::way(open.len(), listed) {
@@ -223,31 +249,29 @@ impl ServerStore {
                 }
                 answers
             }
-            Way::List => {
-                let at = Instant::now();
-                match fetch.list().await {
-                    Ok(listing) => {
-                        let found = self.learn(&listing, at);
-                        confirm(&fetch, open, &listing, &found).await
-                    }
-                    Err(error) => {
-                        let error = CloudError::from(error);
-                        open.into_iter().map(|target| (target, Err(error.clone()))).collect()
-                    }
+            Way::List => match fetch.list().await {
+                Ok(listing) => {
+                    let found = self.learn(&listing, began);
+                    confirm(&fetch, open, &listing, &found).await
                 }
-            }
+                Err(error) => {
+                    let error = CloudError::from(error);
+                    open.into_iter().map(|target| (target, Err(error.clone()))).collect()
+                }
+            },
         }
     }
 
     /// Keeps a complete listing: what was not asked for may be soon.
-    fn learn(&self, listing: &Listing, at: Instant) -> HashMap<Arc<str>, Arc<Machine>> {
+    fn learn(&self, listing: &Listing, began: Moment) -> HashMap<Arc<str>, Arc<Machine>> {
         let machines = listing.machines.iter().map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
         let machines: HashMap<_, _> = machines.collect();
         let mut state = self.state.lock();
         state.listed = Some(machines.len() + listing.hidden.len());
-        state.servers.retain(|_, seen| at.saturating_duration_since(seen.at) < FORGET);
-        let by_id =
-            machines.iter().map(|(id, machine)| (Target::Id(id.clone()), Seen { answer: Some(machine.clone()), at }));
+        state.servers.retain(|_, seen| !seen.is_forgotten(began));
+        let by_id = machines
+            .iter()
+            .map(|(id, machine)| (Target::Id(id.clone()), Seen { answer: Some(machine.clone()), began }));
         state.servers.extend(by_id);
         machines
     }
@@ -297,7 +321,12 @@ async fn one(fetch: &Fetch<'_>, target: &Target) -> Known {
             Row::Absent => Ok(None),
         },
         Target::Name(name) => {
-            let listing = fetch.named(name).await?;
+            let mut listing = fetch.named(name).await?;
+            if listing.machines.is_empty() {
+                // Nova leaves cells that do not answer out of a list with a filter, without a word.
+                listing = fetch.list().await?;
+                listing.machines.retain(|machine| machine.name == *name);
+            }
             let found: Vec<_> = listing.machines.into_iter().map(Arc::new).collect();
             sole(name, &found.iter().collect::<Vec<_>>(), !listing.hidden.is_empty())
         }

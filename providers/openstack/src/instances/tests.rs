@@ -1,6 +1,9 @@
 //! Nodes on the local cloud, in process and in virtual time.
 
-use ccm_core::{k8s::AddressType, provider::ErrorKind};
+use ccm_core::{
+    k8s::AddressType,
+    provider::{ErrorKind, Power},
+};
 use openstack_local::{
     nova::servers,
     server::{FaultKind, Settings as CloudSettings},
@@ -177,7 +180,10 @@ async fn a_cell_that_does_not_answer_hides_servers_and_proves_nothing() {
     let name_alone = power(&instances, [made[0].new_node()]).await;
     for (how, answers) in [("list", by_list), ("ID", alone), ("names", by_name), ("name", name_alone)] {
         assert!(answers[0].is_err(), "by {how}: {:?}", answers[0]);
-        assert!(answers[1..].iter().all(|answer| matches!(answer, Ok(Presence::Found { .. }))), "by {how}: {answers:?}");
+        assert!(
+            answers[1..].iter().all(|answer| matches!(answer, Ok(Presence::Found { .. }))),
+            "by {how}: {answers:?}"
+        );
     }
 }
 
@@ -221,7 +227,9 @@ async fn an_answer_is_used_again_while_it_is_young_enough() {
     let mut queries = ask(made.iter().map(Server::node), Need::Addresses);
     instances.describe(&op(), &queries).await.unwrap();
     stage.forget();
-    queries.iter_mut().for_each(|query| query.max_age = Duration::from_secs(60));
+    for query in &mut queries {
+        query.max_age = Duration::from_secs(60);
+    }
     tokio::time::advance(Duration::from_secs(59)).await;
     instances.describe(&op(), &queries).await.unwrap();
     assert_eq!(stage.requests(), Vec::<String>::new());

@@ -21,7 +21,7 @@ impl NeutronRoutes {
     /// Finds the port that has each address, among those on the router's networks. An address that several have there
     /// (which Neutron allows on networks with overlapping subnets) has none.
     pub(super) async fn ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Port>, OsError> {
-        let own = [("device_id", &*self.router), ("fields", "network_id")];
+        let own = [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
         let rows: Vec<Port> = self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own)).await?;
         let networks: BTreeSet<String> = rows.into_iter().map(|port| port.network_id).collect();
         let filters: Vec<String> = ips.iter().map(|ip| format!("ip_address={ip}")).collect();

@@ -29,9 +29,11 @@ fn on_router(stage: &Stage) -> Vec<String> {
 }
 
 fn pairs(stage: &Stage, server: &Server) -> Vec<String> {
-    let ports = stage.cloud.cloud().store.peek(|state| {
-        local::ports::of_device(state, &server.id).into_iter().cloned().collect::<Vec<Port>>()
-    });
+    let ports = stage
+        .cloud
+        .cloud()
+        .store
+        .peek(|state| local::ports::of_device(state, &server.id).into_iter().cloned().collect::<Vec<Port>>());
     ports.iter().flat_map(|port| &port.allowed_address_pairs).map(|pair| pair.ip_address.clone()).collect()
 }
 
@@ -44,7 +46,9 @@ async fn applied(routes: &NeutronRoutes, changes: &[RouteChange]) {
 // R03, with and without what a network service may lack.
 #[tokio::test(start_paused = true)]
 async fn routes_are_created_listed_and_deleted() {
-    for hidden in [&[][..], &["extraroute-atomic"], &["extraroute-atomic", "revision-if-match"], &["allowed-address-pairs"]] {
+    for hidden in
+        [&[][..], &["extraroute-atomic"], &["extraroute-atomic", "revision-if-match"], &["allowed-address-pairs"]]
+    {
         let stage = stage(hidden).await;
         let server = stage.server("a").await;
         let routes = routes(&stage).await;
@@ -78,10 +82,13 @@ async fn many_routes_take_one_request_on_the_router_and_one_for_each_port() {
     // The router's own ports and the nodes' ports, the router; 20 ports and the router.
     assert_eq!((count("GET"), count("PUT")), (3, 21), "{requests:?}");
     stage.forget();
-    let nodes: Vec<_> = changes.iter().filter_map(|change| match change {
-        RouteChange::Create { node, .. } => Some(node.clone()),
-        RouteChange::Delete(_) => None,
-    }).collect();
+    let nodes: Vec<_> = changes
+        .iter()
+        .filter_map(|change| match change {
+            RouteChange::Create { node, .. } => Some(node.clone()),
+            RouteChange::Delete(_) => None,
+        })
+        .collect();
     assert_eq!(routes.list(&op(), &nodes).await.unwrap().len(), 20);
     assert_eq!(stage.requests().len(), 1, "{:?}", stage.requests());
 }
@@ -150,7 +157,10 @@ async fn a_limit_hits_only_what_is_beyond_it() {
     }
     // Ten pairs fit on a port, and all twelve are one change of it.
     let results = routes.apply(&op(), &changes).await;
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)), "{results:?}");
+    assert!(
+        results.iter().all(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)),
+        "{results:?}"
+    );
     let mut changes = Vec::new();
     for n in 0..32 {
         changes.push(create(&stage.server(&format!("n{n}")).await, &format!("10.165.{n}.0/24")));
@@ -178,8 +188,8 @@ async fn a_router_changed_by_others_meanwhile_loses_nothing() {
         let route = neutron::Route { destination: "192.0.2.0/24".into(), nexthop: ip };
         stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
     };
-    let (results, _) = tokio::join!(ours, theirs);
-    results.into_iter().for_each(|result| result.unwrap());
+    let (results, ()) = tokio::join!(ours, theirs);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
     let mut there = on_router(&stage);
     there.sort();
     assert_eq!(there, [format!("10.164.1.0/24 via {}", server.ip), format!("192.0.2.0/24 via {}", server.ip)]);
