@@ -231,3 +231,21 @@ async fn routers_without_routes_offer_none() {
     let stage = stage(&["extraroute", "extraroute-atomic"]).await;
     assert_eq!(Extensions::ask(&stage.client, &op()).await.unwrap(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_cannot_be_changed_keeps_its_route_as_it_is() {
+    let stage = stage(&[]).await;
+    let (node, other) = (stage.server("a").await, stage.server("b").await);
+    let routes = routes(&stage).await;
+    applied(&routes, &[create(&node, "10.164.1.0/24")]).await;
+    let listed = routes.list(&op(), &[node.node()]).await.unwrap();
+    let refused = FaultKind::Status { code: 403, retry_after: None, message: None };
+    stage.cloud.cloud().faults.add(openstack_local::server::Fault::new("/network/v2.0/ports/", refused).method("PUT"));
+    let changes = [RouteChange::Delete(listed[0].clone()), create(&other, "10.164.2.0/24")];
+    let results = routes.apply(&op(), &changes).await;
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    assert_eq!(on_router(&stage), [format!("10.164.1.0/24 via {}", node.ip)]);
+    stage.heal();
+    applied(&routes, &changes).await;
+    assert_eq!(on_router(&stage), [format!("10.164.2.0/24 via {}", other.ip)]);
+}
