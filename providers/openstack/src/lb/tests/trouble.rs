@@ -13,7 +13,7 @@ use super::rig::{Rig, service, shown, with};
 #[tokio::test(start_paused = true)]
 async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
     let rig = Rig::new(1).await;
-    rig.local.cloud().set(|settings| settings.pending = Duration::from_secs(600));
+    rig.octavia(|settings| settings.pending_ms = 600_000).await;
     let start = tokio::time::Instant::now();
     let outcome = rig.ensure(&service("web", &[80]), Depth::Verify).await;
     assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{outcome:?}");
