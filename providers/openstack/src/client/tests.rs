@@ -9,7 +9,7 @@ mod trouble;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::{provider::ErrorKind, runtime::gate::WriteGate};
+use ccm_core::{error::chain, provider::ErrorKind, runtime::gate::WriteGate};
 use http::{Response, StatusCode};
 use openstack_api::neutron::Network;
 use openstack_local::server::{Fault as Trouble, FaultKind, LocalCloud, Settings as CloudSettings};
@@ -46,12 +46,6 @@ async fn create(client: &Client, op: &Op) -> Result<Value, OsError> {
     client
         .post(op, &Request::new(Call::SecurityGroupCreate, &["security-groups"]).object("n").because("test"), &body)
         .await
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn status(code: u16, retry_after: Option<u64>) -> FaultKind {

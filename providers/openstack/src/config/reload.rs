@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ccm_core::error::chain;
 use parking_lot::Mutex;
 
 use super::{Auth, Environment, load};
@@ -30,7 +31,7 @@ impl Reloaded {
 
 impl Credentials for Reloaded {
     fn read(&self) -> Result<Auth, Box<str>> {
-        let settings = load(Some(&self.file), &self.environment).map_err(|error| chain(&error))?;
+        let settings = load(Some(&self.file), &self.environment).map_err(|error| chain(&error).into_boxed_str())?;
         *self.sources.lock() = settings.sources;
         Ok(settings.cloud.auth)
     }
@@ -46,10 +47,4 @@ impl Credentials for Reloaded {
 pub(crate) fn stamp(path: &Path) -> Option<(std::time::SystemTime, u64, PathBuf)> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.modified().ok()?, about.len(), std::fs::canonicalize(path).ok()?))
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> Box<str> {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")).into()
 }

@@ -5,6 +5,7 @@ use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 use ccm_core::{
     app::{self, BoxError},
     config::{Config, Flag, Product},
+    error::chain,
     provider::CloudProvider,
 };
 
@@ -78,12 +79,6 @@ async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Resu
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use ccm_core::error::chain;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 use openstack_api::keystone::{SUBJECT_TOKEN, Token};
@@ -136,10 +137,4 @@ fn unable(url: &Url, error: &OsError) -> SessionError {
 
 fn unavailable(url: &Url, words: &str) -> SessionError {
     SessionError::Unavailable { url: shown(url).into(), message: words.into(), retry_after: None }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
