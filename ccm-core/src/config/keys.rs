@@ -104,22 +104,37 @@ impl Kind for Option<bool> {
     }
 }
 
+/// Reads a number: decimal, or hexadecimal after `0x`.
+fn integer<K: Kind, N: TryFrom<i64>>(value: Option<&str>) -> Result<N, String> {
+    let value = some(value)?.trim();
+    let (sign, digits) = match value.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", value.strip_prefix('+').unwrap_or(value)),
+    };
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
+    // The number parser would take a second sign.
+    let signed = digits.starts_with(['+', '-']);
+    let number = i64::from_str_radix(&format!("{sign}{digits}"), radix).ok().filter(|_| !signed);
+    number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| parse_error::<K>(value, ""))
+}
+
+/// A number: decimal, or hexadecimal after `0x`.
+impl Kind for i32 {
+    const NAME: &str = "integer";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        *self = integer::<Self, Self>(value)?;
+        Ok(())
+    }
+}
+
 /// A number that may be left alone: decimal, or hexadecimal after `0x`.
 impl Kind for Option<i64> {
     const NAME: &str = "integer";
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
-        let value = some(value)?.trim();
-        let (sign, digits) = match value.strip_prefix('-') {
-            Some(digits) => ("-", digits),
-            None => ("", value.strip_prefix('+').unwrap_or(value)),
-        };
-        let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
-        let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
-        // The number parser would take a second sign.
-        let signed = digits.starts_with(['+', '-']);
-        let number = i64::from_str_radix(&format!("{sign}{digits}"), radix);
-        *self = Some(number.ok().filter(|_| !signed).ok_or_else(|| parse_error::<Self>(value, ""))?);
+        *self = Some(integer::<Self, i64>(value)?);
         Ok(())
     }
 }
@@ -144,6 +159,21 @@ impl Kind for Option<f64> {
         let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
         if !(0.001..=1000.0).contains(&number) {
             return Err("must be between 0.001 and 1000".to_owned());
+        }
+        *self = Some(number);
+        Ok(())
+    }
+}
+
+/// How many at once, between 1 and 10,000; may be left alone.
+impl Kind for Option<u32> {
+    const NAME: &str = "count";
+
+    fn set(&mut self, value: Option<&str>) -> Result<(), String> {
+        let value = some(value)?;
+        let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
+        if !(1..=10_000).contains(&number) {
+            return Err("must be between 1 and 10000".to_owned());
         }
         *self = Some(number);
         Ok(())

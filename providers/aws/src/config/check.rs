@@ -2,12 +2,10 @@
 
 use std::num::NonZeroU16;
 
-use ccm_core::k8s::IpFamily;
+use ccm_core::{config::keys::Spot, k8s::IpFamily};
 
 use super::{
-    DefaultType, Limits, Rate, Role, ServiceOverride, Settings, SharedProbe, TypePattern,
-    error::Mistake,
-    keys::{Global, Spot},
+    DefaultType, Limits, Rate, Role, ServiceOverride, Settings, SharedProbe, TypePattern, error::Mistake, keys::Global,
 };
 use crate::{api::elb::TargetType, identity::region_of_zone};
 

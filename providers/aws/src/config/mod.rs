@@ -11,14 +11,17 @@ mod show;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use ccm_core::{
-    config::gcfg::{self, Section},
+    config::{
+        gcfg::{self, Section},
+        keys::Key,
+    },
     k8s::IpFamily,
 };
 
 pub use self::error::{ConfigErrors, Mistake};
 use self::{
     check::Report,
-    keys::{Global, Key, Override},
+    keys::{Global, Override},
     overrides::{Written, title},
 };
 use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};

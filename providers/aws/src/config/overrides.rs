@@ -2,14 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ccm_core::config::gcfg::Section;
+use ccm_core::config::{gcfg::Section, keys::Spot};
 
-use super::{
-    OverriddenService, ServiceOverride,
-    check::Report,
-    error::Mistake,
-    keys::{Override, Spot},
-};
+use super::{OverriddenService, ServiceOverride, check::Report, error::Mistake, keys::Override};
 
 /// Sections of one name, read as one.
 #[derive(Debug)]
