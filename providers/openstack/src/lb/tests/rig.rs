@@ -20,9 +20,7 @@ use ccm_core::{
     },
     runtime::gate::WriteGate,
 };
-use futures::future::BoxFuture;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Full};
 use openstack_api::neutron::{
     FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate, SecurityGroupRule,
     SubnetCreate,
@@ -35,11 +33,12 @@ use openstack_local::{
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
 
 use crate::{
-    client::{Client, Transport, TransportError},
-    config::{self, Auth, Domain, Identity, Scope, User},
+    client::{
+        Client, Transport, TransportError,
+        in_process::{self, InProcess},
+    },
     lb::{LoadBalancers, annotations::PREFIX, settings::Settings},
 };
 
@@ -56,27 +55,11 @@ pub(super) enum Crash {
 
 /// The way to the local cloud, which counts changes and can break.
 pub(super) struct Wire {
-    cloud: Forward,
+    cloud: Arc<InProcess>,
     writes: AtomicUsize,
     crash: Mutex<Option<(usize, Crash, bool)>>,
     dead: AtomicBool,
     pub(super) log: Mutex<Vec<String>>,
-}
-
-/// Carries a request to the local cloud.
-type Forward = Box<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> + Send + Sync>;
-
-/// Makes the way to a cloud.
-fn forward(local: &LocalCloud) -> Forward {
-    let router = local.router();
-    Box::new(move |request| {
-        let answer = router.clone().oneshot(request.map(Full::new));
-        Box::pin(async move {
-            let (parts, body) = answer.await.unwrap_or_else(|never| match never {}).into_parts();
-            let body = body.collect().await.map_err(|_| Wire::broken(true))?.to_bytes();
-            Ok(Response::from_parts(parts, body))
-        })
-    })
 }
 
 impl Wire {
@@ -98,16 +81,16 @@ impl Transport for Wire {
             self.log.lock().push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
         if !is_write {
-            return (self.cloud)(request).await;
+            return self.cloud.send(request).await;
         }
         let n = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
         let crash = self.crash.lock().filter(|(at, ..)| *at == n);
         match crash {
-            None => (self.cloud)(request).await,
+            None => self.cloud.send(request).await,
             Some((_, when, dies)) => {
                 self.dead.store(dies, Ordering::SeqCst);
                 if when == Crash::After {
-                    (self.cloud)(request).await?;
+                    self.cloud.send(request).await?;
                 }
                 Err(Self::broken(when == Crash::After))
             }
@@ -164,13 +147,13 @@ impl Rig {
 
     async fn start(local: LocalCloud, nodes: Vec<Arc<NodeView>>, net: Net, settings: Settings) -> Self {
         let wire = Arc::new(Wire {
-            cloud: forward(&local),
+            cloud: InProcess::new(&local),
             writes: AtomicUsize::new(0),
             crash: Mutex::new(None),
             dead: AtomicBool::new(false),
             log: Mutex::default(),
         });
-        let client = Client::connect(&config_of(&local), wire.clone()).await.unwrap().with_limits(None);
+        let client = Client::connect(&in_process::settings(&local), wire.clone()).await.unwrap().with_limits(None);
         let balancers = LoadBalancers::new(client, settings.clone(), CLUSTER.into()).await.unwrap();
         wire.log.lock().clear();
         Self { local, wire, balancers, nodes, events: Arc::default(), net, settings }
@@ -472,17 +455,6 @@ pub(super) fn node(n: usize) -> Arc<NodeView> {
     let addresses = [NodeAddress::new(AddressType::InternalIp, address(n))].into();
     let provider_id = Some(format!("openstack:///server-{n}").into());
     Arc::new(NodeView { addresses, provider_id, ..NodeView::named(&format!("node-{n}")) })
-}
-
-fn config_of(local: &LocalCloud) -> config::Settings {
-    let domain = || Domain::Id("default".into());
-    let password = local.credentials().password("demo").unwrap().clone();
-    let auth = Auth {
-        url: "http://cloud.test/identity/v3".parse().unwrap(),
-        identity: Identity::Password { user: User::Name { name: "demo".into(), domain: domain() }, password },
-        scope: Scope::ProjectName { name: "demo".into(), domain: domain() },
-    };
-    config::Settings::new(config::Cloud::new(auth))
 }
 
 pub(super) fn reference(service: &ServiceView) -> LbRef {
