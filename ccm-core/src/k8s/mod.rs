@@ -4,11 +4,14 @@
 //! Node is about 15 KB on the wire and at most 1 KiB here.
 
 mod intern;
+mod label;
 mod node;
 mod service;
 pub mod well_known;
 
 pub use intern::Interner;
+pub(crate) use label::is_label_name;
+pub use label::is_label_value;
 pub use node::{
     AddressType, ConditionStatus, LabelMap, NodeAddress, NodeCondition, NodeFields, NodeView, Taint, TaintEffect,
     UnknownAddressType,

@@ -26,18 +26,9 @@ fn trim(value: &str) -> &str {
     value.trim_matches(|letter| matches!(letter, '-' | '.' | '_'))
 }
 
-/// Tells whether a text may be the value of a label as it is: at most 63 letters, digits, `-`, `_` and `.`, with a letter or
-/// digit at each end.
-pub fn is_value(text: &str) -> bool {
-    let ends = |letter: Option<char>| letter.is_none_or(|letter| letter.is_ascii_alphanumeric());
-    text.len() <= MOST
-        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_'))
-        && ends(text.chars().next())
-        && ends(text.chars().last())
-}
-
 #[cfg(test)]
 mod tests {
+    use ccm_core::k8s::is_label_value;
     use proptest::prelude::*;
 
     use super::*;
@@ -63,17 +54,17 @@ mod tests {
     #[test]
     fn values_are_told_from_other_names() {
         for good in ["", "m1.small", "4C-8G", "a", &"a".repeat(63)] {
-            assert!(is_value(good), "{good}");
+            assert!(is_label_value(good), "{good}");
         }
         for bad in ["m1 small", "-a", "a.", "größe", &"a".repeat(64)] {
-            assert!(!is_value(bad), "{bad}");
+            assert!(!is_label_value(bad), "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn every_zone_becomes_a_value(name in ".{0,100}") {
-            prop_assert!(is_value(&zone(&name)));
+            prop_assert!(is_label_value(&zone(&name)));
         }
     }
 }

@@ -25,7 +25,7 @@ use std::{
 
 use async_trait::async_trait;
 use ccm_core::{
-    k8s::NodeView,
+    k8s::{NodeView, is_label_value},
     provider::{BatchLimits, CloudError, InstanceMetadata, Instances, Need, NodeQuery, Op, Presence},
 };
 
@@ -98,7 +98,7 @@ impl NovaInstances {
             return Ok(meta);
         }
         let zone = machine.zone.as_deref().map(labels::zone).filter(|zone| !zone.is_empty());
-        let host = machine.host_id.as_deref().filter(|host| labels::is_value(host));
+        let host = machine.host_id.as_deref().filter(|host| is_label_value(host));
         Ok(InstanceMetadata {
             instance_type: self.instance_type(op, machine).await?,
             zone: zone.map(Into::into),
@@ -115,7 +115,7 @@ impl NovaInstances {
             Flavor::Id(id) => (self.store.flavor(op, id).await?, Some(id.clone())),
             Flavor::Unknown => (None, None),
         };
-        Ok([name, id].into_iter().flatten().find(|text| labels::is_value(text)).map(|text| (*text).into()))
+        Ok([name, id].into_iter().flatten().find(|text| is_label_value(text)).map(|text| (*text).into()))
     }
 
     async fn answer(

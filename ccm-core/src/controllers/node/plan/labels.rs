@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    k8s::{LabelMap, NodeView, well_known as wk},
+    k8s::{LabelMap, NodeView, is_label_name, is_label_value, well_known as wk},
     provider::InstanceMetadata,
 };
 
-/// Longest name part of a label key, and longest label value (`metav1` validation).
-const MAX_NAME: usize = 63;
 /// Longest prefix part of a label key: a DNS subdomain.
 const MAX_PREFIX: usize = 253;
 
@@ -143,22 +141,9 @@ fn is_reserved(key: &str) -> bool {
 /// Tells whether the API server accepts this label key: `[prefix/]name`.
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
-        None => is_name(key),
-        Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
+        None => is_label_name(key),
+        Some((prefix, name)) => is_subdomain(prefix) && is_label_name(name),
     }
-}
-
-/// Tells whether the API server accepts this label value: empty, or like a name.
-fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_name(value)
-}
-
-fn is_name(text: &str) -> bool {
-    let edge = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric());
-    text.len() <= MAX_NAME
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        && edge(text.bytes().next())
-        && edge(text.bytes().last())
 }
 
 fn is_subdomain(text: &str) -> bool {
