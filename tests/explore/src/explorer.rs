@@ -14,8 +14,8 @@ use tokio::runtime::Runtime;
 use crate::{
     fault::{At, Class, Fault, Shot},
     judge,
-    planted::Bug,
-    scenario::Scenario,
+    planted::{Bug, Plant},
+    scenario::{self, Scenario},
     seam::{Point, Step},
     world::World,
 };
@@ -24,10 +24,12 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// From then on until the recording ends, for what follows.
 const EPILOGUE: Duration = Duration::from_secs(5);
-/// How long what is under way may take to end.
+/// Between what has happened before and the story.
 const REST: Duration = Duration::from_secs(120);
-/// How long nothing may be written after that.
+/// How long nothing is written in a world that is quiet: twice the longest period at which all is looked at again.
 const QUIET: Duration = Duration::from_secs(600);
+/// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
+const NOISE: Duration = Duration::from_secs(3600);
 /// The second fault of a pair comes among so many operations after the first.
 const NEAR: u32 = 25;
 
@@ -110,8 +112,7 @@ impl Explorer {
         let slot = self.bases.lock().entry(scenario.name).or_default().clone();
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
-            let end = outcome.steps.iter().position(|step| step.point.label.is_empty()).unwrap_or(outcome.steps.len());
-            let points = outcome.steps[..end].iter().map(|step| step.point.clone()).collect();
+            let points = outcome.steps.iter().map(|step| step.point.clone()).collect();
             match &*outcome.findings {
                 [] => Ok(Base { points, state: outcome.state }),
                 findings => Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome))),
@@ -131,11 +132,7 @@ impl Explorer {
         let slot = self.base(scenario)?;
         let Some(Ok(base)) = slot.get() else { return Ok(()) };
         let faults: Vec<Fault> = Fault::all().into_iter().filter(|f| f.class() == class && self.tries(*f)).collect();
-        let plans = base.points.iter().flat_map(|point| {
-            let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
-            fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }])
-        });
-        self.all(scenario, class.as_str(), base, plans)
+        self.all(scenario, class.as_str(), base, singles(scenario, base, &faults).into_iter())
     }
 
     /// Random pairs of faults from a seed, so many.
@@ -159,6 +156,31 @@ impl Explorer {
             }
         }
         self.all(scenario, "pairs", base, plans.into_iter())
+    }
+
+    /// Looks for a planted bug, and returns the first finding that names it.
+    ///
+    /// # Errors
+    /// What was found instead, or that nothing was.
+    pub fn hunt(&self, plant: &Plant) -> Result<String, String> {
+        let scenario = scenario::all().into_iter().find(|scenario| scenario.name == plant.scenario);
+        let scenario = scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Err("there is no base".to_owned()) };
+        let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
+        let faults: Vec<Fault> = faults.collect();
+        let mut plans = vec![Vec::new()];
+        plans.extend(singles(scenario, base, &faults));
+        let mut others = Vec::new();
+        for shots in plans {
+            let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
+            match outcome.findings.iter().find(|finding| finding.contains(plant.says)) {
+                Some(finding) if plant.class.is_none() == shots.is_empty() => return Ok(finding.clone()),
+                Some(_) => return Err(format!("it shows without a fault: {:?}", outcome.findings)),
+                None => others.extend(outcome.findings),
+            }
+        }
+        Err(format!("{} was not found; these were: {others:?}", plant.name))
     }
 
     /// One run by its name.
@@ -228,6 +250,15 @@ impl Explorer {
     }
 }
 
+/// Each of these faults at every point where it can happen.
+fn singles(scenario: &Scenario, base: &Base, faults: &[Fault]) -> Vec<Vec<Shot>> {
+    let at = |point: &Point| {
+        let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
+        fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
+    };
+    base.points.iter().flat_map(at).collect()
+}
+
 /// The command that does a run again.
 fn again(scenario: &Scenario, shots: &[Shot]) -> String {
     let shots: Vec<String> = shots.iter().map(ToString::to_string).collect();
@@ -287,14 +318,19 @@ async fn story(
     tokio::time::sleep(EPILOGUE).await;
     world.seam.end();
     *recorded = world.seam.steps();
-    tokio::time::sleep(REST).await;
-    let before = world.seam.steps().len();
-    tokio::time::sleep(QUIET).await;
-    let steps = world.seam.steps();
-    let written = steps[before..].iter().filter(|step| step.point.kind != crate::seam::Kind::Lease);
-    let written: Vec<String> = written.map(ToString::to_string).collect();
-    if let Some(first) = written.first() {
-        findings.push(format!("{} writes long after the end, the first: {first}", written.len()));
+    let end = world.seam.now() + NOISE;
+    loop {
+        let last = world.seam.last_change();
+        let rest = (last + QUIET).saturating_sub(world.seam.now());
+        if rest.is_zero() {
+            break;
+        }
+        if world.seam.now() > end {
+            let last = world.seam.steps().last().map(ToString::to_string).unwrap_or_default();
+            findings.push(format!("the processes never became quiet, last: {last}"));
+            break;
+        }
+        tokio::time::sleep(rest).await;
     }
     processes.stop().await;
     Ok(())

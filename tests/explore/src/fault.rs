@@ -42,8 +42,8 @@ pub enum Fault {
     Cloud(ErrorKind),
     /// Every watch shows nothing new for [`LAG`], from just before the operation.
     Lag,
-    /// The process ends after the operation; the lists of the next one are as old as the start of the scenario, and its
-    /// watches stand still for [`LAG`].
+    /// The process ends after the operation; the watches of the next one stand still for [`LAG`], and then tell everything
+    /// again since the start of the scenario, as those of another API server that lags.
     StaleStart,
     /// Every watch tells everything again since the start of the scenario.
     Rewind,

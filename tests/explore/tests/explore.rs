@@ -8,6 +8,7 @@ use ccm_explore::{
     Explorer,
     explorer::Effort,
     fault::{Class, parse_shots},
+    planted,
     scenario::{self, Scenario},
 };
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -42,6 +43,11 @@ fn trials(explorer: &Arc<Explorer>) -> Vec<Trial> {
             let run = move || explorer.explore(scenario, class).map_err(Failed::from);
             trials.push(Trial::test(format!("{}/{}", scenario.name, class.as_str()), run));
         }
+    }
+    for plant in planted::ALL {
+        let explorer = explorer.clone();
+        let hunt = move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
+        trials.push(Trial::test(format!("planted/{}", plant.name), hunt));
     }
     trials
 }
