@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ccm_core::provider::ErrorKind;
 use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::runtime::Runtime;
@@ -25,9 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// From then on until the recording ends, for what follows.
 const EPILOGUE: Duration = Duration::from_secs(5);
 /// Between what has happened before and the story.
-const REST: Duration = Duration::from_secs(120);
-/// How long nothing is written in a world that is quiet: twice the longest period at which all is looked at again.
+const REST: Duration = Duration::from_secs(30);
+/// How long nothing is written in a world that is quiet: twice the period at which nodes are looked at again.
 const QUIET: Duration = Duration::from_secs(600);
+/// The same where processes keep a lease, which costs a request each second.
+const ELECTED_QUIET: Duration = Duration::from_secs(150);
+/// Renewals of a lease are alike; so many of them are points.
+const RENEWALS: u32 = 3;
 /// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
 const NOISE: Duration = Duration::from_secs(3600);
 /// The second fault of a pair comes among so many operations after the first.
@@ -85,14 +90,16 @@ pub struct Explorer {
     /// Makes a runtime of this thread alone whose time is virtual.
     runtime: fn() -> Runtime,
     effort: Effort,
+    /// Hears of each finding at once.
+    tell: fn(&str),
     bases: Mutex<BTreeMap<&'static str, Slot>>,
     counts: Mutex<BTreeMap<(&'static str, String), Count>>,
 }
 
 impl Explorer {
     /// An explorer whose runs happen in runtimes of this kind.
-    pub fn new(runtime: fn() -> Runtime, effort: Effort) -> Self {
-        Self { runtime, effort, bases: Mutex::default(), counts: Mutex::default() }
+    pub fn new(runtime: fn() -> Runtime, effort: Effort, tell: fn(&str)) -> Self {
+        Self { runtime, effort, tell, bases: Mutex::default(), counts: Mutex::default() }
     }
 
     /// One run, which is compared with `state` at its end.
@@ -112,7 +119,7 @@ impl Explorer {
         let slot = self.bases.lock().entry(scenario.name).or_default().clone();
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
-            let points = outcome.steps.iter().map(|step| step.point.clone()).collect();
+            let points = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
             match &*outcome.findings {
                 [] => Ok(Base { points, state: outcome.state }),
                 findings => Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome))),
@@ -199,10 +206,20 @@ impl Explorer {
     }
 
     fn tries(&self, fault: Fault) -> bool {
-        let _ = fault;
-        match self.effort {
-            Effort::Bounded | Effort::Full => true,
-        }
+        let cheap = matches!(
+            fault,
+            Fault::CrashBefore
+                | Fault::CrashAfter
+                | Fault::Lost
+                | Fault::Hang
+                | Fault::Lag
+                | Fault::StaleStart
+                | Fault::Expire
+                | Fault::Late
+                | Fault::Status(409 | 410 | 500)
+                | Fault::Cloud(ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::NotFound)
+        );
+        self.effort == Effort::Full || cheap
     }
 
     fn all(
@@ -220,8 +237,10 @@ impl Explorer {
             count.missed += usize::from(outcome.fired < shots.len());
             if !outcome.findings.is_empty() {
                 count.failed += 1;
+                let text = format!("{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
+                (self.tell)(&text);
                 // A string takes everything.
-                let _ = writeln!(found, "{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
+                let _ = writeln!(found, "{text}");
             }
         }
         count.took = started.elapsed();
@@ -248,6 +267,12 @@ impl Explorer {
         let _ = writeln!(text, "{points} single-fault points, {runs} runs, in {missed} of them a fault did not happen");
         text
     }
+}
+
+/// Whether faults happen here.
+fn counts(point: &Point) -> bool {
+    let count = point.label.rsplit_once('#').and_then(|(_, count)| count.parse().ok());
+    !point.label.contains(".leases.") || count.is_none_or(|count: u32| count <= RENEWALS)
 }
 
 /// Each of these faults at every point where it can happen.
@@ -321,7 +346,8 @@ async fn story(
     let end = world.seam.now() + NOISE;
     loop {
         let last = world.seam.last_change();
-        let rest = (last + QUIET).saturating_sub(world.seam.now());
+        let quiet = if world.scenario.is_elected() { ELECTED_QUIET } else { QUIET };
+        let rest = (last + quiet).saturating_sub(world.seam.now());
         if rest.is_zero() {
             break;
         }
