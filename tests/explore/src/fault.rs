@@ -42,8 +42,8 @@ pub enum Fault {
     Cloud(ErrorKind),
     /// Every watch shows nothing new for [`LAG`], from just before the operation.
     Lag,
-    /// The process ends after the operation; the watches of the next one stand still for [`LAG`], and then tell everything
-    /// again since the start of the scenario, as those of another API server that lags.
+    /// The process ends after the operation; once the caches of the next one are filled its watches stand still for [`LAG`],
+    /// and then tell everything again since the start of the scenario, as those of another API server that lags.
     StaleStart,
     /// Every watch tells everything again since the start of the scenario.
     Rewind,
@@ -168,7 +168,9 @@ fn refuses(status: u16, kind: Kind) -> bool {
 fn fails(kind: ErrorKind, label: &str) -> bool {
     let is = |action: &str| label.starts_with(&format!("cloud.{action}"));
     match kind {
-        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => true,
+        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => {
+            true
+        }
         ErrorKind::QuotaExceeded => is("create_load_balancer") || is("apply_routes"),
         ErrorKind::InvalidInput => !is("list_") && !is("get_"),
         // Of a call as a whole, it proves nothing.

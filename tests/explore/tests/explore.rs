@@ -2,6 +2,9 @@
 
 #![allow(clippy::print_stdout)]
 
+#[path = "support/effects.rs"]
+mod effects;
+
 use std::{process::ExitCode, sync::Arc};
 
 use ccm_explore::{
@@ -52,9 +55,11 @@ fn trials(explorer: &Arc<Explorer>, full: bool) -> Vec<Trial> {
             trials.push(Trial::test(format!("{}/{}", scenario.name, class.as_str()), run));
         }
     }
+    trials.extend(effects::trials(explorer));
     for plant in planted::ALL {
         let explorer = explorer.clone();
-        let hunt = move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
+        let hunt =
+            move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
         trials.push(Trial::test(format!("planted/{}", plant.name), hunt));
     }
     trials
