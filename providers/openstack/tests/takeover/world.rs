@@ -196,6 +196,7 @@ fn build(state: &mut State, cx: &Cx, driver: &str) -> Result<Ids, ApiError> {
     let of_manual = FloatingIpCreate {
         floating_network_id: ids.public.clone(),
         port_id: manual.vip_port_id,
+        floating_ip_address: "203.0.113.201".parse().ok(),
         ..FloatingIpCreate::default()
     };
     neutron::floating_ips::create(state, cx, of_manual)?;
