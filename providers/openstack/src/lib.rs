@@ -2,8 +2,11 @@
 
 #![deny(missing_docs)]
 
+pub mod cli;
 pub mod client;
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod instances;
 pub mod lb;
 pub mod manager;
