@@ -122,7 +122,9 @@ impl Explorer {
             let points = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
             match &*outcome.findings {
                 [] => Ok(Base { points, state: outcome.state }),
-                findings => Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome))),
+                findings => {
+                    Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
+                }
             }
         });
         match base {
@@ -156,7 +158,8 @@ impl Explorer {
             let point = &base.points[random.random_range(0..base.points.len())];
             let [first, second] = [(); 2].map(|()| faults[random.random_range(0..faults.len())]);
             // What the second one meets is not known, so it must be one that any operation may meet.
-            let anywhere = second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
+            let anywhere =
+                second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
             if first.fits(point, scenario.is_elected()) && anywhere {
                 let first = Shot { at: At::Point(point.label.clone()), fault: first };
                 plans.push(vec![first, Shot { at: At::Next(random.random_range(1..=NEAR)), fault: second }]);
@@ -256,8 +259,7 @@ impl Explorer {
         for (name, slot) in bases.iter() {
             let Some(Ok(base)) = slot.get() else { continue };
             let of: Vec<_> = counts.iter().filter(|((scenario, _), _)| scenario == name).collect();
-            let line: Vec<String> =
-                of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
+            let line: Vec<String> = of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
             points += base.points.len();
             runs += of.iter().map(|(_, count)| count.runs).sum::<usize>();
             missed += of.iter().map(|(_, count)| count.missed).sum::<usize>();

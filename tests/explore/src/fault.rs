@@ -168,7 +168,9 @@ fn refuses(status: u16, kind: Kind) -> bool {
 fn fails(kind: ErrorKind, label: &str) -> bool {
     let is = |action: &str| label.starts_with(&format!("cloud.{action}"));
     match kind {
-        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => true,
+        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => {
+            true
+        }
         ErrorKind::QuotaExceeded => is("create_load_balancer") || is("apply_routes"),
         ErrorKind::InvalidInput => !is("list_") && !is("get_"),
         // Of a call as a whole, it proves nothing.

@@ -58,7 +58,13 @@ pub struct Plant {
 /// All of them.
 pub const ALL: [Plant; 11] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
-    plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, "removed while its load balancer is there"),
+    plant(
+        Bug::FinalizerEarly,
+        "finalizer-early",
+        "service-slow-cloud",
+        None,
+        "removed while its load balancer is there",
+    ),
     plant(
         Bug::DeletedOnError,
         "deleted-on-error",
@@ -71,7 +77,13 @@ pub const ALL: [Plant; 11] = [
     plant(Bug::BackendsCleared, "backends-cleared", "service-nodes", None, "serving node"),
     plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),
     plant(Bug::RoutesPartial, "routes-partial", "routes", Some(Class::Refused), "was deleted while Node"),
-    plant(Bug::LeaseUnchecked, "lease-unchecked", "fail-over", Some(Class::Split), "while another process holds the lease"),
+    plant(
+        Bug::LeaseUnchecked,
+        "lease-unchecked",
+        "fail-over",
+        Some(Class::Split),
+        "while another process holds the lease",
+    ),
     plant(Bug::NetworksForgotten, "networks-forgotten", "ipam", None, "belongs to Node"),
     plant(Bug::NeverEqual, "never-equal", "service-created", None, "never became quiet"),
 ];

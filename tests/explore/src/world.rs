@@ -103,12 +103,8 @@ impl World {
         };
         let process = Arc::new(Process::new(number));
         let (seam, witness, lies) = (self.seam.clone(), self.witness.clone(), Lies::of(self.bug));
-        let reach = Reach {
-            cloud: self.cloud.clone(),
-            process: process.clone(),
-            seam: seam.clone(),
-            witness: witness.clone(),
-        };
+        let reach =
+            Reach { cloud: self.cloud.clone(), process: process.clone(), seam: seam.clone(), witness: witness.clone() };
         let provider = MockProvider::over(self.cloud.clone()).with_config(&self.config).with_api(Arc::new(reach));
         let provider: Arc<dyn CloudProvider> = match self.bug {
             Some(bug) => bug.in_provider(Arc::new(provider)),

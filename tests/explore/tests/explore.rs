@@ -54,7 +54,8 @@ fn trials(explorer: &Arc<Explorer>, full: bool) -> Vec<Trial> {
     }
     for plant in planted::ALL {
         let explorer = explorer.clone();
-        let hunt = move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
+        let hunt =
+            move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
         trials.push(Trial::test(format!("planted/{}", plant.name), hunt));
     }
     trials

@@ -79,8 +79,7 @@ impl Lies {
             _ => return body,
         };
         let is_network = |operation: &&mut Value| text(&operation["path"]).starts_with("/spec/podCIDR");
-        let mut networks: Vec<&mut Value> =
-            patch.as_array_mut().into_iter().flatten().filter(is_network).collect();
+        let mut networks: Vec<&mut Value> = patch.as_array_mut().into_iter().flatten().filter(is_network).collect();
         if networks.is_empty() {
             return body;
         }
