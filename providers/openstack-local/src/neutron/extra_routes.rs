@@ -5,13 +5,23 @@ use std::net::IpAddr;
 use openstack_api::neutron::{Route, Router};
 
 use super::{
+    LimitsRow,
     common::{invalid, touch},
     ports, routers, subnet_plan, subnets,
 };
 use crate::state::{ApiError, Cx, State};
 
-/// Most routes of a router (`max_routes`).
+/// Most routes of a router (`max_routes`), as Neutron has it by default.
 pub const MAX_ROUTES: usize = 30;
+
+/// Sets how many routes a router may have, as the operator of a cloud does whose clusters have more nodes.
+pub fn set_max_routes(state: &mut State, max_routes: usize) {
+    state.neutron.limits.put(LimitsRow { max_routes });
+}
+
+fn max_routes(state: &State) -> usize {
+    state.neutron.limits.iter().next().map_or(MAX_ROUTES, |limits| limits.max_routes)
+}
 
 /// Sets all routes.
 ///
@@ -62,10 +72,11 @@ pub fn remove(state: &mut State, cx: &Cx, id: &str, routes: &[Route]) -> Result<
 }
 
 fn check(state: &State, id: &str, routes: &[Route]) -> Result<(), ApiError> {
-    if routes.len() > MAX_ROUTES {
+    let most = max_routes(state);
+    if routes.len() > most {
         return Err(ApiError::bad_request(
             "RoutesExhausted",
-            format!("Unable to complete operation for {id}. The number of routes exceeds the maximum {MAX_ROUTES}."),
+            format!("Unable to complete operation for {id}. The number of routes exceeds the maximum {most}."),
         ));
     }
     let own: Vec<_> = ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips).collect();

@@ -29,7 +29,7 @@ pub mod trunks;
 
 use openstack_api::neutron as api;
 
-pub use self::{resource::Resource, routes::routes, rows::QuotaRow};
+pub use self::{resource::Resource, routes::routes, rows::{LimitsRow, QuotaRow}};
 use crate::state::tables;
 
 /// What a device is that owns an interface of a router.
@@ -60,5 +60,7 @@ tables! {
         trunks: api::Trunk,
         /// Quotas that somebody changed.
         quotas: QuotaRow,
+        /// What the operator set: one row, once it was set.
+        limits: LimitsRow,
     }
 }

@@ -45,3 +45,18 @@ impl Row for QuotaRow {
         &self.project
     }
 }
+
+/// What the operator of the cloud set for everybody: one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsRow {
+    /// Most routes of a router.
+    pub max_routes: usize,
+}
+
+impl Row for LimitsRow {
+    const TABLE: &'static str = "neutron_limits";
+
+    fn key(&self) -> &'static str {
+        "limits"
+    }
+}

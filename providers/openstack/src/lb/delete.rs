@@ -38,7 +38,7 @@ impl Core {
             Err(Halt::Failed(error)) => Err(error),
         };
         match &result {
-            Ok(Progress::Done) => {}
+            Ok(Progress::Done) => self.memory.forget(uid),
             Ok(Progress::Pending { .. }) => self.memory.put(uid, known),
             Err(_) => {
                 let deleting = known.deleting.take();
@@ -51,7 +51,7 @@ impl Core {
     async fn take_away(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known) -> Result<(), Halt> {
         let api = self.api(op);
         if let Some(id) = known.deleting.clone() {
-            self.until_gone(op, known, &id).await?;
+            self.until_gone(op, doomed, known, &id).await?;
         } else {
             match self.find(op, doomed).await? {
                 Some(balancer) => self.take_away_from(op, doomed, known, balancer).await?,
@@ -152,12 +152,13 @@ impl Core {
             Err(error) => return Err(error.into()),
         }
         known.deleting = Some(id.clone().into());
-        known.waiting = None;
-        self.until_gone(op, known, &id).await
+        (known.waiting, known.as_of) = (None, self.memory.rounds.now());
+        self.until_gone(op, doomed, known, &id).await
     }
 
-    async fn until_gone(&self, op: &Op, known: &mut Known, id: &str) -> Result<(), Halt> {
-        match self.api(op).balancer(id).await? {
+    async fn until_gone(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known, id: &str) -> Result<(), Halt> {
+        let name = names::load_balancer(&self.cluster, &doomed.owner.namespace, &doomed.owner.name);
+        match self.watch(op, known, id, &name).await? {
             None => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::Deleted => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::PendingDelete => {

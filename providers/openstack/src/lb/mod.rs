@@ -23,11 +23,14 @@ pub mod nodes;
 mod observe;
 pub mod ownership;
 pub mod plan;
+mod polls;
 pub mod security;
 pub mod seen;
 pub mod settings;
 mod status;
 pub mod subnets;
+mod sweep;
+mod way;
 
 use std::sync::Arc;
 
@@ -49,8 +52,10 @@ use self::{
     interpret::Reading,
     memory::Memory,
     model::{OwnerName, Wanted},
+    polls::Polls,
     security::Groups,
     settings::Settings,
+    sweep::Sweeps,
 };
 use crate::client::{Call, Client};
 
@@ -98,7 +103,8 @@ impl LoadBalancers {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
         let (memory, networks, groups) = (Memory::default(), Networks::default(), Groups::default());
-        Ok(Self { core: Core { client, settings, features, cluster, memory, networks, groups } })
+        let (sweeps, polls) = (Sweeps::default(), Polls::default());
+        Ok(Self { core: Core { client, settings, features, cluster, memory, networks, groups, sweeps, polls } })
     }
 
     fn read(&self, service: &ServiceView) -> Reading {

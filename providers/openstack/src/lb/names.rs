@@ -20,6 +20,11 @@ pub fn load_balancer(cluster: &str, namespace: &str, service: &str) -> Box<str> 
     cut(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
 }
 
+/// Returns how the names of all load balancers of a cluster begin, and their tags.
+pub fn load_balancer_prefix(cluster: &str) -> Box<str> {
+    cut(&format!("{PREFIX}{cluster}_"))
+}
+
 /// Names the load balancer that releases before 2018 made: `a` and the UID without dashes, at most 32 characters.
 pub fn legacy_load_balancer(uid: &str) -> Box<str> {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MOST_LEGACY).collect::<String>().into()
