@@ -226,3 +226,28 @@ pub fn difference(wanted: &str, actual: &str) -> Option<String> {
     let all: Vec<String> = missing.chain(surplus).collect();
     (!all.is_empty()).then(|| format!("the end differs from that without faults: {}", all.join("; ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_that_differ_in_made_up_values_alone_are_equal() {
+        let names = |id: &str| BTreeMap::from([(id.to_owned(), "<id>".to_owned())]);
+        let object = |id: &str, version: u64| {
+            json!({"kind": "Service", "metadata": {"name": "web", "resourceVersion": version, "annotations": {"id": id}}})
+        };
+        let text = |id: &str, version| lines(&normal(&object(id, version), &names(id))).join("\n");
+        assert_eq!(difference(&text("x", 1), &text("y", 2)), None);
+        assert!(text("x", 1).contains("annotations.id = \"<id>\""), "{}", text("x", 1));
+    }
+
+    #[test]
+    fn a_difference_names_what_is_missing_and_what_is_too_much() {
+        let difference = difference("a = 1\nb = 2", "a = 1\nb = 3");
+        assert_eq!(
+            difference.as_deref(),
+            Some("the end differs from that without faults: missing: b = 2; surplus: b = 3")
+        );
+    }
+}
