@@ -180,9 +180,22 @@ impl Stage {
         self.cloud.stop().await
     }
 
-    /// Folder that goes with the stage.
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
+    /// Puts a cloud in the place of this one that keeps its state in a folder.
+    pub(crate) async fn on_disk(&mut self) -> anyhow::Result<()> {
+        self.cloud.stop().await?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        self.cloud = Cloud::open(&self.directory.path().join("cloud"), quick(), None, any).await?;
+        Ok(())
+    }
+
+    /// Starts the cloud [on disk](Self::on_disk) again, which was stopped.
+    pub(crate) async fn restart_cloud(&mut self) -> anyhow::Result<()> {
+        let (net, address) = (self.cloud.net.clone(), self.cloud.address);
+        // The state is locked by whoever uses it.
+        self.cloud = Cloud::new(quick()).await?;
+        let folder = self.directory.path().join("cloud");
+        let on_disk = Cloud::open(&folder, quick(), Some(net), address).await?;
+        std::mem::replace(&mut self.cloud, on_disk).stop().await
     }
 
     /// Makes servers, and has their kubelets register nodes that are initialised already.
@@ -271,11 +284,6 @@ impl Stage {
         let process = Ccm::start(program, self.directory.path(), &name, args).await?;
         self.process.replace(Some(process));
         Ok(())
-    }
-
-    /// Writes `cloud.conf` anew beneath the running process.
-    pub(crate) fn rewrite_config(&self) -> anyhow::Result<()> {
-        Ok(std::fs::write(self.directory.path().join("cloud.conf"), self.cloud_config())?)
     }
 
     /// Whether a process was started and not ended by the test.
@@ -427,12 +435,13 @@ impl Stage {
         Ok(list.into_iter().map(|e| (e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect())
     }
 
-    /// Waits for an event of this reason with all of these texts, and returns its message.
+    /// Waits for an event of this reason (of any, if empty) with all of these texts, and returns its message.
     pub(crate) async fn event(&self, name: &str, reason: &str, texts: &[&str]) -> anyhow::Result<String> {
         self.until(&format!("event {reason} about {name} with {texts:?}"), async || {
             let events = self.events(name).await?;
-            let is =
-                |(of, message): &&(String, String)| of == reason && texts.iter().all(|text| message.contains(text));
+            let is = |(of, message): &&(String, String)| {
+                (reason.is_empty() || of == reason) && texts.iter().all(|text| message.contains(text))
+            };
             Ok(events.iter().find(is).map(|(_, message)| message.clone()).ok_or_else(|| format!("only {events:#?}")))
         })
         .await
