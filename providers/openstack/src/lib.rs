@@ -6,8 +6,11 @@
 #[cfg(test)]
 extern crate self as ccm_openstack;
 
+pub mod cli;
 pub mod client;
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod instances;
 pub mod lb;
 pub mod manager;

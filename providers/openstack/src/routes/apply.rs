@@ -32,8 +32,8 @@ const TRIES: usize = 3;
 enum Step {
     /// With the server that the node is, where that is known.
     Add(Hop, Option<Box<str>>),
-    /// With whether the next hop is a node's, whose port forgets the network.
-    Remove(Hop, bool),
+    /// The port of the next hop, if it is still there, forgets the network.
+    Remove(Hop),
 }
 
 /// Applies changes: one answer per change, in their order.
@@ -85,7 +85,7 @@ fn step(change: &RouteChange) -> Result<Step, CloudError> {
         RouteChange::Delete(route) => {
             let hop = Hop::of_handle(&route.name)
                 .ok_or_else(|| CloudError::invalid_input(format!("{:?} is no handle of a route", route.name)))?;
-            Ok(Step::Remove(hop, !route.blackhole))
+            Ok(Step::Remove(hop))
         }
     }
 }
@@ -108,14 +108,14 @@ impl Paired {
     /// Says why a step has to wait for its port; a port that is gone has nothing to forget.
     fn hinders(&self, step: &Step) -> Option<CloudError> {
         match (self, step) {
-            (Self::Done, _) | (Self::NoPort(_) | Self::Others(_), Step::Remove(..)) => None,
+            (Self::Done, _) | (Self::NoPort(_) | Self::Others(_), Step::Remove(_)) => None,
             (Self::Others(ip), Step::Add(..)) => {
                 Some(CloudError::transient(format!("the port with the address {ip} is another server's")))
             }
             (Self::NoPort(ip), Step::Add(..)) => {
                 Some(CloudError::transient(format!("no single port of the router's networks has the address {ip}")))
             }
-            (Self::Failed(error), Step::Remove(..)) if error.is_not_found() => None,
+            (Self::Failed(error), Step::Remove(_)) if error.is_not_found() => None,
             (Self::Failed(error), _) => Some(error.clone().into()),
         }
     }
@@ -125,9 +125,8 @@ impl Paired {
 async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Step>) -> Vec<(usize, CloudError)> {
     let mut by_ip: BTreeMap<IpAddr, Vec<(usize, Step)>> = BTreeMap::new();
     for (place, step) in going {
-        if let Step::Add(hop, _) | Step::Remove(hop, true) = step {
-            by_ip.entry(hop.next).or_default().push((*place, step.clone()));
-        }
+        let (Step::Add(hop, _) | Step::Remove(hop)) = step;
+        by_ip.entry(hop.next).or_default().push((*place, step.clone()));
     }
     if by_ip.is_empty() {
         return Vec::new();
@@ -176,7 +175,7 @@ fn networks(steps: &[(usize, Step)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
     for (_, step) in steps {
         match step {
             Step::Add(hop, _) => add.insert(hop.destination),
-            Step::Remove(hop, _) => remove.insert(hop.destination),
+            Step::Remove(hop) => remove.insert(hop.destination),
         };
     }
     (add, remove)
@@ -188,7 +187,7 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), O
     for step in steps {
         match step {
             Step::Add(hop, _) => drop(change.add.insert(*hop)),
-            Step::Remove(hop, _) => drop(change.remove.insert(*hop)),
+            Step::Remove(hop) => drop(change.remove.insert(*hop)),
         }
     }
     if change.is_empty() {

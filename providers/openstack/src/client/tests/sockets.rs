@@ -2,10 +2,7 @@
 
 use std::process::Command;
 
-use super::{
-    tls::{GOOD, Server, ask, https},
-    *,
-};
+use super::tls::{GOOD, Server, ask, https};
 use crate::config::Tls;
 
 #[tokio::test]
@@ -32,6 +29,9 @@ async fn asks_as_the_environment_says() {
     drop(ask(&https(Tls { insecure: true, ..Tls::default() }), &url).await);
 }
 
+/// Variables, what is asked for, and what the proxy sees of it.
+type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
+
 #[tokio::test]
 async fn proxies_are_those_of_the_environment() {
     // An address that leads to this machine and is not a loopback one.
@@ -42,7 +42,7 @@ async fn proxies_are_those_of_the_environment() {
     let local = format!("http://{}/v3", cloud.address);
     let get = format!("GET {plain} HTTP/1.1");
     let connect = format!("CONNECT {} HTTP/1.1", here(&cloud));
-    let cases: [(&[(&str, &str)], &str, Option<&str>); 11] = [
+    let cases: [Case<'_>; 11] = [
         (&[], &plain, None),
         (&[("http_proxy", &by)], &plain, Some(&get)),
         (&[("HTTP_PROXY", &by)], &plain, Some(&get)),
