@@ -93,8 +93,7 @@ impl Sweeps {
     ) -> Result<Option<Swept>, OsError> {
         let looks = self.note(&question.who.uid);
         let mut last = api.op.queue(self.sweep.lock()).await;
-        let counts =
-            |sweep: &Sweep| sweep.begun.elapsed() < AGE && touched.is_none_or(|touched| sweep.round > touched);
+        let counts = |sweep: &Sweep| sweep.begun.elapsed() < AGE && touched.is_none_or(|touched| sweep.round > touched);
         let mut sweep = match last.take().filter(counts) {
             Some(sweep) => sweep,
             None if most_pages(looks) == 0 => return Ok(None),

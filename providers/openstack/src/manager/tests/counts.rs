@@ -24,7 +24,8 @@ impl Tally {
 
     /// Takes out requests that ask whether balancers are ready.
     fn without_polls(mut self) -> (Self, usize) {
-        let polls = ["octavia GET loadbalancers/{id}", "octavia GET loadbalancers?tags-any", "octavia GET loadbalancers"];
+        let polls =
+            ["octavia GET loadbalancers/{id}", "octavia GET loadbalancers?tags-any", "octavia GET loadbalancers"];
         let found = polls.iter().filter_map(|poll| self.0.remove(*poll)).sum();
         (self, found)
     }
