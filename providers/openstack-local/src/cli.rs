@@ -1,5 +1,7 @@
 //! Command line of `openstack-local`.
 
+#[cfg(feature = "nodes")]
+use std::sync::Arc;
 use std::{
     ffi::OsString,
     io::{IsTerminal, Write},
@@ -17,6 +19,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "nodes")]
+use crate::machines::Kubernetes;
 use crate::server::{Credentials, LocalCloud, Settings, TimeSource};
 
 /// Where the cloud listens unless told otherwise.
@@ -61,6 +65,10 @@ pub struct ServeArgs {
     /// Milliseconds that load balancers stay in a PENDING state after each change.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     pub pending_ms: u64,
+    /// Cluster whose nodes servers can be (metadata openstack-local:node=true). Whoever may make servers adds nodes to it.
+    #[cfg(feature = "nodes")]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
     /// Serve /admin, where tests read the journal of requests, inject faults, and move the clock. Anybody can.
     #[arg(long)]
     pub test_hooks: bool,
@@ -125,7 +133,17 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     // Signals are caught before anybody is told that the cloud is there.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    #[cfg(feature = "nodes")]
+    let cluster = match &args.kubeconfig {
+        Some(file) => Some(Arc::new(Kubernetes::from_kubeconfig(file).await?)),
+        None => None,
+    };
     let cloud = LocalCloud::open(&args.state, settings)?;
+    #[cfg(feature = "nodes")]
+    let cloud = match cluster {
+        Some(cluster) => cloud.with_cluster(cluster),
+        None => cloud,
+    };
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
     stdout.flush()?;

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod dataplane;
 pub mod glance;
 pub mod keystone;
+pub mod machines;
 pub mod neutron;
 pub mod nova;
 pub mod octavia;

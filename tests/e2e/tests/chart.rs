@@ -75,7 +75,7 @@ fn examples_render_as_checked_in() {
     let helm = helm_or_return!();
     let refresh = std::env::var_os("CCM_UPDATE_REFERENCE").is_some();
     let names = examples();
-    for wanted in ["aws", "hosted-control-plane", "k3s", "kops", "kubeadm"] {
+    for wanted in ["aws", "hosted-control-plane", "k3s", "kops", "kubeadm", "openstack"] {
         assert!(names.iter().any(|name| name == wanted), "{wanted} is not among {names:?}");
     }
     for name in &names {

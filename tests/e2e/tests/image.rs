@@ -84,8 +84,12 @@ fn the_dockerfile_fits_the_chart_and_the_tool_chain() {
     let entrypoint = dockerfile.lines().rfind(|line| line.starts_with("ENTRYPOINT ")).unwrap();
     let path = entrypoint.split('"').nth(1).unwrap();
     assert!(dockerfile.contains(&format!(" /out/cloud-controller-manager {path}\n")), "{path} is not what is copied");
-    let of_mock = "case \"${PROVIDER}\" in mock) features='--no-default-features' ;; *) features='' ;; esac";
-    assert!(dockerfile.contains(of_mock), "the demo would be in the image, or another provider without its cloud");
+    let demos = "case \"${PROVIDER}\" in mock|openstack) features='--no-default-features' ;; *) features='' ;; esac";
+    assert!(dockerfile.contains(demos), "a demo would be in the image, or another provider without its cloud");
+    for provider in ["mock", "openstack"] {
+        let manifest = read(&format!("providers/{provider}/Cargo.toml"));
+        assert!(manifest.contains("\ndefault = [\"demo\"]\n"), "{provider} would lack what is no demo");
+    }
 }
 
 /// A binary that needs features is built with its crate's default ones.

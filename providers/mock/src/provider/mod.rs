@@ -95,6 +95,12 @@ impl MockProvider {
         self
     }
 
+    /// Has it call the cloud another way, for tests that stand between.
+    #[must_use]
+    pub fn with_api(self, api: Arc<dyn CloudApi>) -> Self {
+        Self { api, ..self }
+    }
+
     /// Returns the cloud, unless it is in another process.
     pub fn cloud(&self) -> Option<&MockCloud> {
         self.cloud.as_ref()

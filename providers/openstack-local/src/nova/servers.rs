@@ -7,7 +7,7 @@ use openstack_api::{neutron::PortUpdate, nova::ServerUpdate};
 
 use super::{ServerRow, quotas::METADATA_ITEMS};
 use crate::{
-    neutron,
+    machines, neutron,
     state::{ApiError, Cx, State},
 };
 
@@ -85,7 +85,7 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), 
     if metadata.iter().any(|(key, value)| key.is_empty() || key.len() > MAX_NAME || value.len() > MAX_NAME) {
         return Err(ApiError::bad_request("", "Invalid metadata: keys have 1 to 255 characters, values at most 255."));
     }
-    Ok(())
+    machines::check(metadata)
 }
 
 /// Changes a row and notes when.

@@ -22,6 +22,7 @@ use crate::{
         KeyContainer, KeySecret, random_secret,
         seed::{self, Passwords},
     },
+    machines::{self, Cluster},
     octavia::carry,
     state::{ApiError, State, new_id},
     store::{Store, StoreError},
@@ -37,6 +38,8 @@ const FILE: &str = "credentials.json";
 pub struct LocalCloud {
     cloud: Arc<Cloud>,
     credentials: Credentials,
+    /// What servers can be nodes of.
+    cluster: Option<Arc<dyn Cluster>>,
 }
 
 /// A cloud cannot be started.
@@ -146,7 +149,7 @@ impl LocalCloud {
             settings.apply(state);
         };
         let store = Store::in_memory_with(prepare);
-        Self { cloud: Arc::new(Cloud::new(store, settings)), credentials }
+        Self { cloud: Arc::new(Cloud::new(store, settings)), credentials, cluster: None }
     }
 
     /// Opens the cloud in a state directory, or makes a new one there.
@@ -177,8 +180,14 @@ impl LocalCloud {
         })?;
         match failed {
             Some(error) => Err(error),
-            None => Ok(Self { cloud: Arc::new(Cloud::new(store, settings)), credentials }),
+            None => Ok(Self { cloud: Arc::new(Cloud::new(store, settings)), credentials, cluster: None }),
         }
+    }
+
+    /// Lets servers be nodes of this cluster, when their metadata say so.
+    #[must_use]
+    pub fn with_cluster(self, cluster: Arc<dyn Cluster>) -> Self {
+        Self { cluster: Some(cluster), ..self }
     }
 
     /// Returns what all requests share: state, settings, clock, journal, faults.
@@ -251,7 +260,12 @@ impl LocalCloud {
         plane.shutdown().await;
     }
 
-    /// Serves until cancelled, and [carries](Self::carry) traffic meanwhile.
+    /// Runs the servers that ask for it until cancelled, as [`machines`] says.
+    pub async fn run_servers(&self, cancel: CancellationToken) {
+        machines::run(&self.cloud, self.cluster.clone(), cancel).await;
+    }
+
+    /// Serves until cancelled; [carries](Self::carry) traffic and [runs](Self::run_servers) servers meanwhile.
     ///
     /// # Errors
     /// The listener fails.
@@ -271,6 +285,6 @@ impl LocalCloud {
             stop.cancel();
             served
         };
-        tokio::join!(serve, self.carry(stop.clone())).0
+        tokio::join!(serve, self.carry(stop.clone()), self.run_servers(stop.clone())).0
     }
 }

@@ -53,9 +53,14 @@ pub(super) fn password(dir: &Path, user: &str) -> String {
 
 impl Cloud {
     pub(super) async fn start(dir: &Path) -> Self {
+        Self::start_with(dir, &[]).await
+    }
+
+    pub(super) async fn start_with(dir: &Path, more: &[&str]) -> Self {
         let mut child = command()
             .args(["serve", "--listen", "127.0.0.1:0", "--state"])
             .arg(dir)
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -1,0 +1,76 @@
+//! Commands of `ccm-openstack` beside the cloud-controller-manager itself.
+
+use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
+
+use ccm_core::app::BoxError;
+#[cfg(feature = "demo")]
+use clap::{Parser, Subcommand};
+
+use crate::{
+    client::{Https, Transport},
+    config::{Cloud, Environment},
+    manager,
+};
+
+/// The command that shows the controllers at work. Any other first argument belongs to the cloud-controller-manager.
+pub const DEMO: &str = "demo";
+
+/// Command line of `ccm-openstack` when its first argument is one of the commands.
+#[cfg(feature = "demo")]
+#[derive(Debug, Parser)]
+#[command(name = "ccm-openstack", about = "Cloud-controller-manager for OpenStack")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands.
+#[cfg(feature = "demo")]
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the controllers at work on a local cloud, in one process and on loopback only.
+    Demo(crate::demo::DemoArgs),
+}
+
+/// Runs the binary: the demo if the first argument names it, otherwise the cloud-controller-manager, which has no commands and
+/// its own rules for flags.
+pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|first| first == DEMO) {
+        return demo(args).await;
+    }
+    Box::pin(manager::run(args.into_iter().skip(1), Environment::of_process(), connect)).await
+}
+
+#[cfg(feature = "demo")]
+async fn demo(args: Vec<OsString>) -> ExitCode {
+    let Command::Demo(args) = Cli::parse_from(args).command;
+    match Box::pin(crate::demo::run(args)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(not(feature = "demo"))]
+#[expect(clippy::unused_async, reason = "the one with a demo awaits")]
+async fn demo(_: Vec<OsString>) -> ExitCode {
+    say("error: this binary was built without its feature demo");
+    ExitCode::FAILURE
+}
+
+fn say(line: &str) {
+    // Nothing can be done about a closed error stream.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Makes the transport over sockets.
+///
+/// # Errors
+/// Files of TLS that cannot be used, or agents that cannot be sent.
+pub fn connect(cloud: &Cloud, agents: &[String]) -> Result<Arc<dyn Transport>, BoxError> {
+    Ok(Arc::new(Https::new(cloud, agents)?))
+}

@@ -1,0 +1,272 @@
+//! `ccm-openstack demo`: everything in one process and on loopback, with no cluster and no cloud.
+//!
+//! An embedded API server and a local cloud, whose servers are simulated nodes that answer at their node ports and whose
+//! load balancers carry traffic. The controllers are the real ones: they reach the API server through a kubeconfig over
+//! TLS and the cloud through a cloud.conf over HTTP, as in a cluster.
+
+mod nodes;
+mod operator;
+mod place;
+mod services;
+mod stage;
+mod web;
+
+use std::{
+    ffi::OsString,
+    io::Write,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use ccm_core::{
+    config::{self, Config, Invocation},
+    runtime::manager::{Exit, Manager},
+};
+use ccm_testkit::apiserver::{ApiServer, Options};
+use clap::Args;
+use ipnet::Ipv4Net;
+use openstack_local::{
+    machines::Kubernetes,
+    server::{LocalCloud, Settings, TimeSource},
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{operator::Operator, place::Place, stage::Stage};
+use crate::{cli, config::Environment, manager};
+
+/// Most nodes: all of them listen in this process.
+const MOST: i64 = 50;
+/// How long a load balancer is in a PENDING state after each change.
+const PENDING: Duration = Duration::from_millis(500);
+/// User of the local cloud, with no special rights.
+const USER: &str = "demo";
+
+/// Arguments of `ccm-openstack demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Servers, each a node.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=MOST))]
+    pub nodes: u16,
+    /// End when everything has happened, instead of at Ctrl-C: code 0 if it did, another one with the reason if not.
+    #[arg(long)]
+    pub once: bool,
+    /// Network of servers and load balancers, inside 127.0.0.0/8 and at least a /24.
+    #[arg(long, value_name = "CIDR", default_value = "127.77.0.0/24", value_parser = place::network)]
+    pub network: Ipv4Net,
+    /// Port of the Service.
+    #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// Address and port of the local cloud, on loopback. Port 0: a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = place::loopback)]
+    pub listen: SocketAddr,
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// What did not happen, or could not be started.
+pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
+    // Caught before anything is started, so that Ctrl-C always cleans up.
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let place = Place::new(args.network, args.nodes, args.port);
+    place.check().await?;
+    let folder = tempfile::Builder::new().prefix("ccm-openstack-demo-").tempdir().context("cannot create a folder")?;
+    let listener = TcpListener::bind(args.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}: --listen chooses another", args.listen))?;
+    let address = listener.local_addr()?;
+    // Nothing here would take off the taint that a real server puts on new nodes until they are Ready.
+    let server = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });
+    let serving = server.serve((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let files = Files::new(folder.path());
+    serving.write_kubeconfig(&files.kubeconfig).context("cannot write the kubeconfig")?;
+    let settings = Settings { time: TimeSource::System, pending: PENDING, ..Settings::default() };
+    let cluster = Kubernetes::new(server.client_builder().user_agent("kubelet").build());
+    let cloud = LocalCloud::in_memory(settings).with_cluster(Arc::new(cluster));
+    let exports = cloud.credentials().exports(USER, &address.to_string()).context("the user of the local cloud")?;
+    Files::write(&files.openrc, &exports)?;
+    introduce(&files, &serving.url(), address);
+
+    let (quit, cloud_stop) = (CancellationToken::new(), CancellationToken::new());
+    let demo = Demo { once: args.once, place, server, cloud: cloud.clone(), address, files };
+    let mut local = Box::pin(cloud.serve(listener, cloud_stop.clone()));
+    let mut work = Box::pin(demo.work(quit.clone()));
+    let result = loop {
+        tokio::select! {
+            result = &mut work => break result,
+            ended = &mut local => break Err(the_cloud_ended(ended)),
+            _ = term.recv() => quit.cancel(),
+            _ = int.recv() => quit.cancel(),
+        }
+    };
+    // The cloud goes on until those who use it have ended.
+    cloud_stop.cancel();
+    if result.is_ok() {
+        local.await?;
+    }
+    serving.stop().await;
+    result
+}
+
+/// What was started.
+struct Demo {
+    once: bool,
+    place: Place,
+    server: ApiServer,
+    cloud: LocalCloud,
+    /// Where the cloud listens.
+    address: SocketAddr,
+    files: Files,
+}
+
+impl Demo {
+    /// Prepares the cloud, starts the controllers and plays all scenes; then waits, unless it is to be over. Ends in order
+    /// when `quit` is set.
+    async fn work(&self, quit: CancellationToken) -> anyhow::Result<()> {
+        let prepare = async {
+            let operator = Operator::sign_in(&self.cloud, USER, self.address).await?;
+            let ground = operator.prepare(&self.place).await?;
+            Files::write(&self.files.cloud_conf, &cloud_conf(&self.cloud, self.address, &ground)?)?;
+            say(&format!("cloud.conf           {}\n", self.files.cloud_conf.display()));
+            anyhow::Ok((operator, ground))
+        };
+        let Some(prepared) = quit.run_until_cancelled(prepare).await else { return Ok(()) };
+        let (operator, ground) = prepared.context("the local cloud could not be prepared")?;
+        let stop = CancellationToken::new();
+        let mut controllers = Box::pin(run_controllers(&self.files, stop.clone()));
+        let client = self.server.client_builder().user_agent("demo").build();
+        let Self { place, server, cloud, .. } = self;
+        let stage = Stage { client, server, cloud, operator, ground, place };
+        let show = async {
+            play(&stage).await?;
+            if !self.once {
+                services::leave_one(&stage, &self.files).await?;
+                std::future::pending::<()>().await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            result = Box::pin(show) => result?,
+            ended = &mut controllers => return match ended {
+                Ok(()) => Err(anyhow::anyhow!("the controllers ended")),
+                Err(error) => Err(error.context("the controllers failed")),
+            },
+            () = quit.cancelled() => {}
+        }
+        stop.cancel();
+        controllers.await
+    }
+}
+
+fn the_cloud_ended(ended: std::io::Result<()>) -> anyhow::Error {
+    match ended {
+        Ok(()) => anyhow::anyhow!("the local cloud ended"),
+        Err(error) => anyhow::Error::from(error).context("the local cloud failed"),
+    }
+}
+
+/// Files for those who look on.
+struct Files {
+    kubeconfig: PathBuf,
+    openrc: PathBuf,
+    cloud_conf: PathBuf,
+}
+
+impl Files {
+    fn new(folder: &Path) -> Self {
+        let file = |name| folder.join(name);
+        Self { kubeconfig: file("kubeconfig"), openrc: file("openrc"), cloud_conf: file("cloud.conf") }
+    }
+
+    /// Writes a file that only its owner may read.
+    fn write(file: &Path, content: &str) -> anyhow::Result<()> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        let written = open.and_then(|mut open| open.write_all(content.as_bytes()));
+        written.with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+fn introduce(files: &Files, server: &str, cloud: SocketAddr) {
+    say(&format!("embedded API server  {server}"));
+    say(&format!("kubeconfig           {}", files.kubeconfig.display()));
+    say(&format!("local cloud          http://{cloud}/identity/v3"));
+    say(&format!("credentials          {}", files.openrc.display()));
+    say("in another terminal  (kubectl, and pip install python-openstackclient python-octaviaclient)");
+    say(&format!("  kubectl --kubeconfig {} get nodes,services -o wide", files.kubeconfig.display()));
+    say(&format!("  . {}; openstack server list; openstack loadbalancer status show …", files.openrc.display()));
+}
+
+/// The cloud.conf for the controllers. Addresses of load balancers are those of the network itself, which is loopback:
+/// nothing leads to a floating IP here.
+fn cloud_conf(cloud: &LocalCloud, address: SocketAddr, ground: &operator::Ground) -> anyhow::Result<String> {
+    let password = cloud.credentials().password(USER).context("the user of the local cloud")?.expose();
+    let region = &cloud.credentials().region;
+    let (router, subnet) = (&ground.router, &ground.subnet);
+    Ok(format!(
+        "[Global]\nauth-url = http://{address}/identity/v3\nregion = {region}\nusername = {USER}\n\
+         password = \"{password}\"\ntenant-name = {USER}\ndomain-id = default\n\n\
+         [Route]\nrouter-id = {router}\n\n\
+         [LoadBalancer]\nsubnet-id = {subnet}\ninternal-lb = true\ncreate-monitor = true\nmonitor-delay = 1s\n\
+         monitor-timeout = 1s\nmonitor-max-retries-down = 1\n"
+    ))
+}
+
+/// Runs the manager as `main` would, but in this process.
+async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Result<()> {
+    let flag = |name: &str, value: &Path| {
+        let mut flag = OsString::from(format!("--{name}="));
+        flag.push(value);
+        flag
+    };
+    let paths = [flag("kubeconfig", &files.kubeconfig), flag("cloud-config", &files.cloud_conf)];
+    // Shorter periods than in a cluster, so that nobody has to wait; no election, since there is nobody else.
+    let flags = [
+        "--cloud-provider=openstack",
+        "--cluster-name=demo",
+        "--leader-elect=false",
+        "--node-monitor-period=1s",
+        // Node-IPAM is off unless named: in most clusters kube-controller-manager gives the pod CIDRs.
+        "--controllers=*,node-ipam-controller",
+        "--allocate-node-cidrs=true",
+        "--cluster-cidr=10.244.0.0/16",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+    ];
+    let args = flags.into_iter().map(OsString::from).chain(paths);
+    let Invocation::Run(config) = config::parse(&manager::product(), args)? else { bail!("flags of the demo") };
+    let building = manager::build(Config::clone(&config), Environment::default(), cli::connect);
+    let provider = tokio::select! {
+        provider = building => Arc::new(provider.map_err(|error| anyhow::anyhow!(error))?),
+        () = stop.cancelled() => return Ok(()),
+    };
+    match Manager::from_config(manager::product(), *config, provider).await?.run(stop).await? {
+        Exit::Stopped | Exit::Compared(_) => Ok(()),
+        Exit::LeadershipLost(why) => bail!("leadership lost: {why}"),
+    }
+}
+
+/// Plays all scenes.
+async fn play(stage: &Stage<'_>) -> anyhow::Result<()> {
+    nodes::join(stage).await?;
+    nodes::routes(stage).await?;
+    let web = services::create(stage).await?;
+    if stage.place.nodes.len() == 1 {
+        say("there is one node only: no other could take over, so that none is stopped\n");
+    } else {
+        services::stop_a_backend(stage, &web).await?;
+        nodes::lose_a_server(stage, &web).await?;
+    }
+    services::delete(stage, &web).await
+}
+
+/// Writes a line for the person watching; a closed pipe is no reason to fail.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

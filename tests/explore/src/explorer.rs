@@ -1,0 +1,365 @@
+//! Runs scenarios with and without faults, and keeps count.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use ccm_core::provider::ErrorKind;
+use parking_lot::Mutex;
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use tokio::runtime::Runtime;
+
+use crate::{
+    fault::{At, Class, Fault, Shot},
+    judge,
+    planted::{Bug, Plant},
+    scenario::{self, Scenario},
+    seam::{Point, Step},
+    world::World,
+};
+
+/// How long a world may take to become what it is asked for: some errors are tried again after minutes only.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// From then on until the recording ends, for what follows.
+const EPILOGUE: Duration = Duration::from_secs(5);
+/// Between what has happened before and the story.
+const REST: Duration = Duration::from_secs(30);
+/// How long nothing is written in a world that is quiet: twice the period at which nodes are looked at again.
+const QUIET: Duration = Duration::from_secs(600);
+/// The same where processes keep a lease, which costs a request each second.
+const ELECTED_QUIET: Duration = Duration::from_secs(150);
+/// Renewals of a lease are alike; so many of them are points.
+const RENEWALS: u32 = 3;
+/// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
+const NOISE: Duration = Duration::from_secs(3600);
+/// The second fault of a pair comes among so many operations after the first.
+const NEAR: u32 = 25;
+
+/// How much is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Every point, the faults that find most, some pairs.
+    Bounded,
+    /// Every fault, many pairs.
+    Full,
+}
+
+/// What one run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was wrong, in order; empty when nothing was.
+    pub findings: Vec<String>,
+    /// How many of the faults happened.
+    pub fired: usize,
+    /// What was done.
+    pub steps: Vec<Step>,
+    /// State at the end.
+    pub state: String,
+}
+
+/// A scenario without faults.
+#[derive(Debug)]
+pub struct Base {
+    /// Where faults can happen.
+    pub points: Vec<Point>,
+    /// How it ends.
+    pub state: String,
+}
+
+/// The scenario without faults, once somebody asked.
+pub type Slot = Arc<OnceLock<Result<Base, String>>>;
+
+/// Counts of one scenario and class.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// Runs with faults.
+    pub runs: usize,
+    /// Those in which a fault did not happen, since its point was not reached.
+    pub missed: usize,
+    /// Those that found something.
+    pub failed: usize,
+    /// What they took, on one thread.
+    pub took: Duration,
+}
+
+/// Explores scenarios, each run in a runtime of its own.
+pub struct Explorer {
+    /// Makes a runtime of this thread alone whose time is virtual.
+    runtime: fn() -> Runtime,
+    effort: Effort,
+    /// Hears of each finding at once.
+    tell: fn(&str),
+    bases: Mutex<BTreeMap<&'static str, Slot>>,
+    counts: Mutex<BTreeMap<(&'static str, String), Count>>,
+}
+
+impl Explorer {
+    /// An explorer whose runs happen in runtimes of this kind.
+    pub fn new(runtime: fn() -> Runtime, effort: Effort, tell: fn(&str)) -> Self {
+        Self { runtime, effort, tell, bases: Mutex::default(), counts: Mutex::default() }
+    }
+
+    /// One run, which is compared with `state` at its end.
+    pub fn run(&self, scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, state: Option<&str>) -> Outcome {
+        let runtime = (self.runtime)();
+        let outcome = runtime.block_on(play(scenario, shots, bug, state));
+        // What is still running is of no interest.
+        runtime.shutdown_background();
+        outcome
+    }
+
+    /// The scenario without faults, run once.
+    ///
+    /// # Errors
+    /// What is wrong even so.
+    pub fn base(&self, scenario: &'static Scenario) -> Result<Slot, String> {
+        let slot = self.bases.lock().entry(scenario.name).or_default().clone();
+        let base = slot.get_or_init(|| {
+            let outcome = self.run(scenario, &[], None, None);
+            let points = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
+            match &*outcome.findings {
+                [] => Ok(Base { points, state: outcome.state }),
+                findings => {
+                    Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
+                }
+            }
+        });
+        match base {
+            Ok(_) => Ok(slot.clone()),
+            Err(wrong) => Err(wrong.clone()),
+        }
+    }
+
+    /// Every fault of a class at every point, or what was found, with a line to run each again.
+    ///
+    /// # Errors
+    /// What was found.
+    pub fn explore(&self, scenario: &'static Scenario, class: Class) -> Result<(), String> {
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Ok(()) };
+        let faults: Vec<Fault> = Fault::all().into_iter().filter(|f| f.class() == class && self.tries(*f)).collect();
+        self.all(scenario, class.as_str(), base, singles(scenario, base, &faults).into_iter())
+    }
+
+    /// Random pairs of faults from a seed, so many.
+    ///
+    /// # Errors
+    /// What was found.
+    pub fn pairs(&self, scenario: &'static Scenario, seed: u64, count: usize) -> Result<(), String> {
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Ok(()) };
+        let mut random = StdRng::seed_from_u64(seed);
+        let faults = Fault::all();
+        let mut plans = Vec::new();
+        while plans.len() < count {
+            let point = &base.points[random.random_range(0..base.points.len())];
+            let [first, second] = [(); 2].map(|()| faults[random.random_range(0..faults.len())]);
+            // What the second one meets is not known, so it must be one that any operation may meet.
+            let anywhere =
+                second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
+            if first.fits(point, scenario.is_elected()) && anywhere {
+                let first = Shot { at: At::Point(point.label.clone()), fault: first };
+                plans.push(vec![first, Shot { at: At::Next(random.random_range(1..=NEAR)), fault: second }]);
+            }
+        }
+        self.all(scenario, "pairs", base, plans.into_iter())
+    }
+
+    /// Looks for a planted bug, and returns the first finding that names it.
+    ///
+    /// # Errors
+    /// What was found instead, or that nothing was.
+    pub fn hunt(&self, plant: &Plant) -> Result<String, String> {
+        let scenario = scenario::all().into_iter().find(|scenario| scenario.name == plant.scenario);
+        let scenario = scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Err("there is no base".to_owned()) };
+        let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
+        let faults: Vec<Fault> = faults.collect();
+        let mut plans = vec![Vec::new()];
+        plans.extend(singles(scenario, base, &faults));
+        let mut others = Vec::new();
+        for shots in plans {
+            let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
+            match outcome.findings.iter().find(|finding| finding.contains(plant.says)) {
+                Some(finding) if plant.class.is_none() == shots.is_empty() => return Ok(finding.clone()),
+                Some(_) => return Err(format!("it shows without a fault: {:?}", outcome.findings)),
+                None => others.extend(outcome.findings),
+            }
+        }
+        Err(format!("{} was not found; these were: {others:?}", plant.name))
+    }
+
+    /// One run by its name.
+    ///
+    /// # Errors
+    /// What was found, or that the fault did not happen.
+    pub fn replay(&self, scenario: &'static Scenario, shots: &[Shot]) -> Result<(), String> {
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Ok(()) };
+        let outcome = self.run(scenario, shots, None, Some(&base.state));
+        match (&*outcome.findings, outcome.fired) {
+            ([], fired) if fired == shots.len() => Ok(()),
+            ([], _) => Err(format!("a fault did not happen:\n{}", trace(&outcome))),
+            (findings, _) => Err(format!("{}\n{}", findings.join("\n"), trace(&outcome))),
+        }
+    }
+
+    fn tries(&self, fault: Fault) -> bool {
+        let cheap = matches!(
+            fault,
+            Fault::CrashBefore
+                | Fault::CrashAfter
+                | Fault::Lost
+                | Fault::Hang
+                | Fault::Lag
+                | Fault::StaleStart
+                | Fault::Expire
+                | Fault::Late
+                | Fault::Status(409 | 410 | 500)
+                | Fault::Cloud(ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::NotFound)
+        );
+        self.effort == Effort::Full || cheap
+    }
+
+    fn all(
+        &self,
+        scenario: &'static Scenario,
+        class: &str,
+        base: &Base,
+        plans: impl Iterator<Item = Vec<Shot>>,
+    ) -> Result<(), String> {
+        let (mut count, mut found) = (Count::default(), String::new());
+        let started = Instant::now();
+        for shots in plans {
+            let outcome = self.run(scenario, &shots, None, Some(&base.state));
+            count.runs += 1;
+            count.missed += usize::from(outcome.fired < shots.len());
+            if !outcome.findings.is_empty() {
+                count.failed += 1;
+                let text = format!("{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
+                (self.tell)(&text);
+                // A string takes everything.
+                let _ = writeln!(found, "{text}");
+            }
+        }
+        count.took = started.elapsed();
+        self.counts.lock().insert((scenario.name, class.to_owned()), count);
+        if found.is_empty() { Ok(()) } else { Err(format!("{} of {} runs failed\n{found}", count.failed, count.runs)) }
+    }
+
+    /// A table of what was explored.
+    pub fn report(&self) -> String {
+        let (bases, counts) = (self.bases.lock(), self.counts.lock());
+        let mut text = String::new();
+        let (mut points, mut runs, mut missed) = (0, 0, 0);
+        for (name, slot) in bases.iter() {
+            let Some(Ok(base)) = slot.get() else { continue };
+            let of: Vec<_> = counts.iter().filter(|((scenario, _), _)| scenario == name).collect();
+            let line: Vec<String> = of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
+            points += base.points.len();
+            runs += of.iter().map(|(_, count)| count.runs).sum::<usize>();
+            missed += of.iter().map(|(_, count)| count.missed).sum::<usize>();
+            let took: f64 = of.iter().map(|(_, count)| count.took.as_secs_f64()).sum();
+            let _ = writeln!(text, "{name}: {} points, {:.1} s: {}", base.points.len(), took, line.join(", "));
+        }
+        let _ = writeln!(text, "{points} single-fault points, {runs} runs, in {missed} of them a fault did not happen");
+        text
+    }
+}
+
+/// Whether faults happen here.
+fn counts(point: &Point) -> bool {
+    let count = point.label.rsplit_once('#').and_then(|(_, count)| count.parse().ok());
+    !point.label.contains(".leases.") || count.is_none_or(|count: u32| count <= RENEWALS)
+}
+
+/// Each of these faults at every point where it can happen.
+fn singles(scenario: &Scenario, base: &Base, faults: &[Fault]) -> Vec<Vec<Shot>> {
+    let at = |point: &Point| {
+        let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
+        fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
+    };
+    base.points.iter().flat_map(at).collect()
+}
+
+/// The command that does a run again.
+fn again(scenario: &Scenario, shots: &[Shot]) -> String {
+    let shots: Vec<String> = shots.iter().map(ToString::to_string).collect();
+    format!("cargo test -p ccm-explore --test explore -- '{}/{}'", scenario.name, shots.join("/"))
+}
+
+fn trace(outcome: &Outcome) -> String {
+    let lines: Vec<String> = outcome.steps.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// One run, from an empty cluster to its end.
+async fn play(scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, wanted: Option<&str>) -> Outcome {
+    let mut findings = Vec::new();
+    let world = match World::new(scenario, bug) {
+        Ok(world) => Arc::new(world),
+        Err(error) => return Outcome { findings: vec![error], fired: 0, steps: Vec::new(), state: String::new() },
+    };
+    let mut recorded = Vec::new();
+    if let Err(error) = story(&world, shots, &mut recorded, &mut findings).await {
+        findings.push(error);
+    }
+    let state = judge::state(&world);
+    findings.extend(judge::unsettled(&world).map(|wrong| format!("in the end: {wrong}")));
+    if let Some(wanted) = wanted
+        && findings.is_empty()
+    {
+        findings.extend(judge::difference(wanted, &state));
+    }
+    world.witness.look(None);
+    let mut all = world.witness.found();
+    all.extend(findings);
+    if all.is_empty() && shots.is_empty() {
+        all.extend(world.ends());
+    }
+    let steps = if all.is_empty() { recorded } else { world.seam.steps() };
+    Outcome { findings: all, fired: world.seam.fired(), steps, state }
+}
+
+async fn story(
+    world: &Arc<World>,
+    shots: &[Shot],
+    recorded: &mut Vec<Step>,
+    findings: &mut Vec<String>,
+) -> Result<(), String> {
+    if let Some(before) = world.scenario.before {
+        let processes = world.run_processes();
+        before(world).await?;
+        world.until(PATIENCE, judge::unsettled).await?;
+        tokio::time::sleep(REST).await;
+        processes.stop().await;
+    }
+    world.seam.begin(shots);
+    let processes = world.run_processes();
+    (world.scenario.story)(world).await?;
+    world.until(PATIENCE, judge::unsettled).await?;
+    tokio::time::sleep(EPILOGUE).await;
+    world.seam.end();
+    *recorded = world.seam.steps();
+    let end = world.seam.now() + NOISE;
+    loop {
+        let last = world.seam.last_change();
+        let quiet = if world.scenario.is_elected() { ELECTED_QUIET } else { QUIET };
+        let rest = (last + quiet).saturating_sub(world.seam.now());
+        if rest.is_zero() {
+            break;
+        }
+        if world.seam.now() > end {
+            let last = world.seam.steps().last().map(ToString::to_string).unwrap_or_default();
+            findings.push(format!("the processes never became quiet, last: {last}"));
+            break;
+        }
+        tokio::time::sleep(rest).await;
+    }
+    processes.stop().await;
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! What judges read of Nodes and Services, written apart from the framework's own code for the same.
+
+use serde_json::Value;
+
+/// Finalizer of Services with a load balancer.
+pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// Taint of nodes whose instance is shut down.
+pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// The text, or nothing.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Finalizers of an object.
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    texts(&object["metadata"]["finalizers"])
+}
+
+/// Addresses that a Service shows.
+pub fn ingress(service: &Value) -> Vec<String> {
+    let list = service["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+    list.map(|entry| text(&entry["ip"]).to_owned()).collect()
+}
+
+/// Whether the owner of a Service wants a load balancer for it.
+pub fn wants_balancer(service: &Value) -> bool {
+    service["metadata"]["deletionTimestamp"].is_null() && service["spec"]["type"] == "LoadBalancer"
+}
+
+/// Whether a Node has a taint with this key.
+pub fn has_taint(node: &Value, key: &str) -> bool {
+    node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key)
+}
+
+/// Addresses of a Node.
+pub fn addresses(node: &Value) -> Vec<String> {
+    let list = node["status"]["addresses"].as_array().into_iter().flatten();
+    list.map(|address| format!("{}={}", text(&address["type"]), text(&address["address"]))).collect()
+}
+
+/// Pod networks of a Node.
+pub fn pod_cidrs(node: &Value) -> Vec<String> {
+    texts(&node["spec"]["podCIDRs"]).into_iter().map(str::to_owned).collect()
+}
+
+/// Whether load balancers send traffic to a Node.
+pub fn is_backend(node: &Value) -> bool {
+    node["metadata"]["deletionTimestamp"].is_null()
+        && node["metadata"]["labels"][EXCLUDED].is_null()
+        && !has_taint(node, LEAVING)
+}
+
+/// Status of a condition of a Node, or nothing.
+pub fn condition<'a>(node: &'a Value, kind: &str) -> &'a str {
+    let mut list = node["status"]["conditions"].as_array().into_iter().flatten();
+    list.find(|condition| condition["type"] == kind).map_or("", |condition| text(&condition["status"]))
+}

@@ -1,0 +1,152 @@
+//! Nodes that come, go and stop; their routes and pod networks.
+
+use std::time::Duration;
+
+use ccm_mock::cloud::PowerState;
+use ccm_testkit::kubelet::NodeSpec;
+
+use super::{Controller, Scenario, settled};
+use crate::world::World;
+
+const NODES: &[&str] = &["--controllers=cloud-node,cloud-node-lifecycle"];
+const ROUTES: &[&str] = &["--controllers=node-route-controller", "--cluster-cidr=10.244.0.0/16"];
+const IPAM: &[&str] = &[
+    "--controllers=nodeipam",
+    "--allocate-node-cidrs=true",
+    // Four blocks.
+    "--cluster-cidr=10.0.0.0/22",
+    "--node-cidr-mask-size=24",
+];
+const EVERYTHING: &[&str] = &[
+    "--controllers=cloud-node,cloud-node-lifecycle,service,node-route-controller,nodeipam",
+    "--allocate-node-cidrs=true",
+    "--cluster-cidr=10.0.0.0/16",
+];
+
+const BASE: Scenario = Scenario {
+    name: "nodes-join",
+    about: "three nodes join",
+    controllers: &[Controller::Node, Controller::Lifecycle],
+    flags: NODES,
+    cloud: "",
+    processes: 1,
+    before: None,
+    story: |world| Box::pin(join(world, &["a", "b", "c"])),
+};
+
+pub(super) static ALL: [Scenario; 8] = [
+    BASE,
+    Scenario {
+        name: "node-leaves",
+        about: "the instance of one node is deleted",
+        before: Some(|world| Box::pin(join(world, &["a", "b", "c"]))),
+        story: |world| Box::pin(world.destroy("b")),
+        ..BASE
+    },
+    Scenario {
+        name: "node-stops",
+        about: "the instance of one node is shut down, and started again",
+        before: Some(|world| Box::pin(join(world, &["a", "b", "c"]))),
+        story: |world| Box::pin(stop_and_start(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "node-returns",
+        about: "a node is deleted by an operator and joins again under its name",
+        before: Some(|world| Box::pin(join(world, &["a", "b"]))),
+        story: |world| Box::pin(return_to(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "routes",
+        about: "nodes with pod networks come and go",
+        controllers: &[Controller::Route],
+        flags: ROUTES,
+        before: Some(|world| Box::pin(routed(world, &[("a", 1), ("b", 2)]))),
+        story: |world| Box::pin(routes_change(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "ipam",
+        about: "nodes get pod networks, one leaves, and another gets what is free",
+        controllers: &[Controller::Ipam],
+        flags: IPAM,
+        before: Some(|world| Box::pin(join(world, &["a", "b"]))),
+        story: |world| Box::pin(networks_change(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "everything",
+        about: "with all controllers: a node joins, a Service is created, a node's instance is deleted",
+        controllers: ALL_CONTROLLERS,
+        flags: EVERYTHING,
+        before: Some(|world| Box::pin(join(world, &["a", "b"]))),
+        story: |world| Box::pin(everything(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "fail-over",
+        about: "with all controllers and two processes: as `everything`",
+        controllers: ALL_CONTROLLERS,
+        flags: EVERYTHING,
+        processes: 2,
+        before: Some(|world| Box::pin(join(world, &["a", "b"]))),
+        story: |world| Box::pin(everything(world)),
+        ..BASE
+    },
+];
+
+const ALL_CONTROLLERS: &[Controller] =
+    &[Controller::Node, Controller::Lifecycle, Controller::Service, Controller::Route, Controller::Ipam];
+
+async fn join(world: &World, names: &[&str]) -> Result<(), String> {
+    for name in names {
+        world.join(NodeSpec::new(*name)).await?;
+    }
+    Ok(())
+}
+
+async fn stop_and_start(world: &World) -> Result<(), String> {
+    world.power("b", PowerState::Stopped).await?;
+    settled(world).await?;
+    world.power("b", PowerState::Running).await
+}
+
+async fn return_to(world: &World) -> Result<(), String> {
+    world.delete_node("b").await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    join(world, &["b"]).await
+}
+
+async fn routed(world: &World, nodes: &[(&str, u8)]) -> Result<(), String> {
+    for (name, block) in nodes {
+        let spec = NodeSpec::new(*name).initialized().provider_id(format!("mock://r1/{name}"));
+        world.join(spec.pod_cidr(format!("10.244.{block}.0/24"))).await?;
+    }
+    Ok(())
+}
+
+async fn routes_change(world: &World) -> Result<(), String> {
+    routed(world, &[("c", 3)]).await?;
+    settled(world).await?;
+    world.delete_node("a").await?;
+    settled(world).await?;
+    // Its network goes to another.
+    routed(world, &[("d", 1)]).await
+}
+
+async fn networks_change(world: &World) -> Result<(), String> {
+    join(world, &["c"]).await?;
+    settled(world).await?;
+    world.delete_node("a").await?;
+    join(world, &["d", "e"]).await
+}
+
+async fn everything(world: &World) -> Result<(), String> {
+    join(world, &["c"]).await?;
+    world.serve("web").await?;
+    settled(world).await?;
+    world.destroy("a").await?;
+    settled(world).await?;
+    world.delete_service("web").await
+}

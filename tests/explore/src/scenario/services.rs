@@ -1,0 +1,172 @@
+//! Services of type LoadBalancer.
+
+use std::time::Duration;
+
+use ccm_testkit::kubelet::NodeSpec;
+use serde_json::json;
+
+use super::{Controller, Scenario, settled};
+use crate::world::World;
+
+const CONTROLLERS: &[Controller] = &[Controller::Service];
+const FLAGS: &[&str] = &["--controllers=service"];
+/// Long enough for a first look at a change, not for what follows from it.
+const MOMENT: Duration = Duration::from_millis(1100);
+
+/// Creation, without what makes each scenario another.
+const BASE: Scenario = Scenario {
+    name: "service-created",
+    about: "a Service of type LoadBalancer is created",
+    controllers: CONTROLLERS,
+    flags: FLAGS,
+    cloud: "",
+    processes: 1,
+    before: Some(|world| Box::pin(nodes(world))),
+    story: |world| Box::pin(world.serve("web")),
+};
+
+pub(super) static ALL: [Scenario; 9] = [
+    BASE,
+    Scenario {
+        name: "service-slow-cloud",
+        about: "a Service is created and deleted, in a cloud that takes its time for both",
+        cloud: "loadBalancerActivation: 20s\nloadBalancerDeletion: 20s\nlatency: {loadBalancers: 300ms}\n",
+        story: |world| Box::pin(created_and_deleted(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-changed",
+        about: "the ports, then the source ranges of a Service change",
+        before: Some(|world| Box::pin(served(world))),
+        story: |world| Box::pin(changed(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-deleted",
+        about: "a Service is deleted",
+        before: Some(|world| Box::pin(served(world))),
+        story: |world| Box::pin(world.delete_service("web")),
+        ..BASE
+    },
+    Scenario {
+        name: "service-type",
+        about: "a Service becomes ClusterIP and LoadBalancer again",
+        before: Some(|world| Box::pin(served(world))),
+        story: |world| Box::pin(unexposed_and_exposed(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-hasty",
+        about: "a Service is changed, deleted and created again without any wait",
+        before: Some(|world| Box::pin(served(world))),
+        story: |world| Box::pin(hasty(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-nodes",
+        about: "a node joins, one is excluded from load balancers, one leaves",
+        before: Some(|world| Box::pin(served(world))),
+        story: |world| Box::pin(nodes_change(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-most-nodes-leave",
+        about: "all nodes but one leave at once, and others come",
+        before: Some(|world| Box::pin(served_by_many(world))),
+        story: |world| Box::pin(most_nodes_leave(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "services-in-turn",
+        about: "three Services are created, changed and deleted at the same time",
+        before: Some(|world| Box::pin(three(world))),
+        story: |world| Box::pin(turns(world)),
+        ..BASE
+    },
+];
+
+fn initialized(name: &str) -> NodeSpec {
+    NodeSpec::new(name).initialized().provider_id(format!("mock://r1/{name}"))
+}
+
+/// Two initialised nodes.
+async fn nodes(world: &World) -> Result<(), String> {
+    for name in ["a", "b"] {
+        world.join(initialized(name)).await?;
+    }
+    Ok(())
+}
+
+async fn served(world: &World) -> Result<(), String> {
+    nodes(world).await?;
+    world.serve("web").await
+}
+
+async fn served_by_many(world: &World) -> Result<(), String> {
+    for name in ["a", "b", "c", "d", "e"] {
+        world.join(initialized(name)).await?;
+    }
+    world.serve("web").await
+}
+
+async fn created_and_deleted(world: &World) -> Result<(), String> {
+    world.serve("web").await?;
+    settled(world).await?;
+    world.delete_service("web").await
+}
+
+async fn changed(world: &World) -> Result<(), String> {
+    world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await?;
+    settled(world).await?;
+    world.patch_service("web", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}})).await
+}
+
+async fn unexposed_and_exposed(world: &World) -> Result<(), String> {
+    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
+    settled(world).await?;
+    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await
+}
+
+async fn hasty(world: &World) -> Result<(), String> {
+    world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await?;
+    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
+    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await?;
+    tokio::time::sleep(MOMENT).await;
+    world.delete_service("web").await?;
+    // Its name is free when its finalizer is off.
+    settled(world).await?;
+    world.serve("web").await
+}
+
+async fn nodes_change(world: &World) -> Result<(), String> {
+    world.join(initialized("c")).await?;
+    settled(world).await?;
+    let label = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
+    world.patch_node("a", json!({"metadata": {"labels": label}})).await?;
+    settled(world).await?;
+    world.delete_node("b").await
+}
+
+async fn most_nodes_leave(world: &World) -> Result<(), String> {
+    for name in ["a", "b", "c", "d"] {
+        world.delete_node(name).await?;
+    }
+    tokio::time::sleep(MOMENT).await;
+    for name in ["f", "g"] {
+        world.join(initialized(name)).await?;
+    }
+    Ok(())
+}
+
+async fn three(world: &World) -> Result<(), String> {
+    nodes(world).await?;
+    world.serve("changed").await?;
+    world.serve("deleted").await
+}
+
+async fn turns(world: &World) -> Result<(), String> {
+    world.serve("created").await?;
+    world.patch_service("changed", json!({"spec": {"ports": [{"port": 443}]}})).await?;
+    world.delete_service("deleted").await?;
+    world.join(initialized("c")).await
+}

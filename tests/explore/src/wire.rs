@@ -1,0 +1,159 @@
+//! The way of a process to the API server, through the seam.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use ccm_testkit::apiserver::{ApiError, ApiServer, Body, RequestInfo};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+use tokio::time::Instant;
+use tower::{BoxError, Service as _};
+
+use crate::{
+    fault::Fault,
+    planted::Lies,
+    process::{Process, Tenure},
+    seam::{Answer, Kind, Operation, Seam, Side},
+    witness::Witness,
+};
+
+/// Seconds that a refusal asks to wait.
+const RETRY_AFTER: u32 = 2;
+
+type Reply = Result<Response<Body>, BoxError>;
+
+/// The connection of one process.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) server: ApiServer,
+    pub(crate) process: Arc<Process>,
+    pub(crate) seam: Seam,
+    pub(crate) witness: Witness,
+    pub(crate) lies: Lies,
+}
+
+impl Wire {
+    /// A client over it. Must be called inside a runtime.
+    pub(crate) fn client(self) -> kube::Client {
+        kube::Client::new(self, "default")
+    }
+
+    async fn send(self, request: Request<kube::client::Body>) -> Reply {
+        let (mut parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        if let Ok(agent) = HeaderValue::from_str(&self.process.agent()) {
+            parts.headers.insert(header::USER_AGENT, agent);
+        }
+        let info = RequestInfo::parse(&parts.method, &parts.uri, &parts.headers);
+        let body = self.lies.rewritten(&info, body);
+        let request = Request::from_parts(parts, Full::new(body.clone()));
+        let mut server = self.server.clone();
+        let Some(operation) = operation(&info, &body) else {
+            self.process.lives().await;
+            self.process.reaches().await;
+            return server.call(request).await;
+        };
+        if let Some(answer) = self.lies.instead(&server, &self.process, &info, &request, &body) {
+            return Ok(answer);
+        }
+        let (process, witness, lies) = (self.process.clone(), self.witness.clone(), self.lies.clone());
+        let (sent, changes) = (Instant::now(), info.is_write());
+        let name = operation.name.clone();
+        let call = async move {
+            lies.catch_up(&mut server, &info).await;
+            let answer = server.call(request).await;
+            if changes {
+                witness.look(Some((&process, &name)));
+            }
+            note_tenure(&process, &info, &body, sent, &answer);
+            answer
+        };
+        self.seam.pass(&self.process, operation, call).await
+    }
+}
+
+impl tower::Service<Request<kube::client::Body>> for Wire {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+impl Answer for Reply {
+    fn refused(fault: Fault, operation: &Operation) -> Self {
+        let status = match fault {
+            Fault::Status(status) => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            _ => return Self::broken(operation),
+        };
+        let retry_after = (status == StatusCode::TOO_MANY_REQUESTS).then_some(RETRY_AFTER);
+        let body = ApiError::injected(status, retry_after).to_value().to_string();
+        let mut answer = Response::new(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync());
+        *answer.status_mut() = status;
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = retry_after {
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        Ok(answer)
+    }
+
+    fn broken(operation: &Operation) -> Self {
+        Err(format!("connection broken at {}", operation.name).into())
+    }
+}
+
+/// What a request is, or none for one to a path that is no resource.
+fn operation(info: &RequestInfo, body: &Bytes) -> Option<Operation> {
+    if info.resource.is_empty() {
+        return None;
+    }
+    let kind = match info.verb.as_str() {
+        "get" => Kind::Read,
+        "list" => Kind::List,
+        "watch" => Kind::Watch,
+        _ if info.resource == "events" => Kind::Event,
+        _ if info.resource == "leases" => Kind::Lease,
+        _ => Kind::Write,
+    };
+    let mut words = vec!["api", &info.verb, &info.resource, &info.subresource, &info.namespace];
+    // Names of events are made up.
+    let told = if kind == Kind::Event { serde_json::from_slice(body).unwrap_or_default() } else { Value::Null };
+    match kind {
+        Kind::Event => {
+            let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
+            let about = [text(&told["involvedObject"]["name"]), text(&told["reason"])].join(".");
+            // A repeated event is a patch that names neither.
+            words.push(if about.len() > 1 { &about } else { "again" });
+            return Some(named(kind, &words));
+        }
+        _ => words.push(&info.name),
+    }
+    Some(named(kind, &words))
+}
+
+fn named(kind: Kind, words: &[&str]) -> Operation {
+    let words: Vec<&str> = words.iter().copied().filter(|word| !word.is_empty()).collect();
+    Operation { side: Side::Api, kind, name: words.join(".") }
+}
+
+/// Remembers what a process knows of its lease.
+fn note_tenure(process: &Process, info: &RequestInfo, body: &Bytes, sent: Instant, answer: &Reply) {
+    let took = info.is_write() && info.resource == "leases" && answer.as_ref().is_ok_and(|a| a.status().is_success());
+    if !took {
+        return;
+    }
+    let lease: Value = serde_json::from_slice(body).unwrap_or_default();
+    let identity = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    process.renewed(Tenure { identity, renewed: sent });
+}

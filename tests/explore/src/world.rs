@@ -1,0 +1,299 @@
+//! A cluster, its cloud, its kubelets, and the processes under test.
+
+use std::{ffi::OsString, sync::Arc, time::Duration};
+
+use ccm_core::{
+    config::{self, Invocation},
+    provider::CloudProvider,
+    runtime::{
+        events::WallClock,
+        manager::{ClientFactory, Manager, ManagerError},
+    },
+};
+use ccm_mock::{
+    CloudConfig, MockCloud, MockProvider,
+    cloud::{InstanceSpec, PowerState},
+    manager,
+};
+use ccm_testkit::{
+    apiserver::{ApiServer, Options},
+    kubelet::{KubeletOptions, Kubelets, NodeSpec, Ready},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cloud::Reach,
+    planted::{Bug, Lies},
+    process::Process,
+    scenario::Scenario,
+    seam::Seam,
+    wire::Wire,
+    witness::Witness,
+};
+
+const FLAGS: [&str; 3] = ["--cloud-provider=mock", "--kube-api-qps=10000", "--kube-api-burst=10000"];
+/// How soon a process that ended is started again.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// One cluster with its cloud, for one run.
+pub struct World {
+    /// The API server.
+    pub server: ApiServer,
+    /// The cloud.
+    pub cloud: MockCloud,
+    /// The nodes' kubelets.
+    pub kubelets: Kubelets,
+    /// Where all requests of the processes pass.
+    pub seam: Seam,
+    /// Who sees all changes.
+    pub witness: Witness,
+    /// The scenario.
+    pub scenario: &'static Scenario,
+    bug: Option<Bug>,
+    config: CloudConfig,
+    /// Processes so far.
+    processes: Mutex<usize>,
+    /// Ends of processes that nobody asked for.
+    ends: Mutex<Vec<String>>,
+}
+
+impl World {
+    /// The world of a scenario before anything happened. Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// The scenario's configuration of the cloud cannot be used.
+    pub fn new(scenario: &'static Scenario, bug: Option<Bug>) -> Result<Self, String> {
+        let text = format!("region: r1\nzones: [r1a]\nautoProvision: true\n{}", scenario.cloud);
+        let config = CloudConfig::parse("cloud", &text).map_err(|error| error.to_string())?;
+        let cloud = MockCloud::new(&config).map_err(|error| error.to_string())?;
+        let server = ApiServer::new(Options { history_limit: 100_000, ..Options::default() });
+        let witness = Witness::new(server.clone(), cloud.clone());
+        Ok(Self {
+            kubelets: Kubelets::new(server.client(), KubeletOptions::default()),
+            seam: Seam::new(server.clone(), witness.clone()),
+            witness,
+            server,
+            cloud,
+            scenario,
+            bug,
+            config,
+            processes: Mutex::new(0),
+            ends: Mutex::default(),
+        })
+    }
+
+    /// Starts as many processes as the scenario has, and starts each again when it ends, until stopped.
+    pub fn run_processes(self: &Arc<Self>) -> Running {
+        let stop = CancellationToken::new();
+        let mut slots = JoinSet::new();
+        for _ in 0..self.scenario.processes {
+            slots.spawn(keep_running(self.clone(), stop.clone()));
+        }
+        Running { stop, slots }
+    }
+
+    fn start(&self, stop: &CancellationToken) -> (Arc<Process>, JoinHandle<Result<(), ManagerError>>) {
+        let number = {
+            let mut processes = self.processes.lock();
+            *processes += 1;
+            *processes
+        };
+        let process = Arc::new(Process::new(number));
+        let (seam, witness, lies) = (self.seam.clone(), self.witness.clone(), Lies::of(self.bug));
+        let reach =
+            Reach { cloud: self.cloud.clone(), process: process.clone(), seam: seam.clone(), witness: witness.clone() };
+        let provider = MockProvider::over(self.cloud.clone()).with_config(&self.config).with_api(Arc::new(reach));
+        let provider: Arc<dyn CloudProvider> = match self.bug {
+            Some(bug) => bug.in_provider(Arc::new(provider)),
+            None => Arc::new(provider),
+        };
+        let wire = Wire { server: self.server.clone(), process: process.clone(), seam, witness, lies };
+        let clients: ClientFactory = Arc::new(move |_| wire.clone().client());
+        let clock = self.server.clock().clone();
+        let elect = format!("--leader-elect={}", self.scenario.is_elected());
+        let flags = FLAGS.iter().copied().chain([&*elect]).chain(self.scenario.flags.iter().copied());
+        let parsed = config::parse(&manager::product(), flags.map(OsString::from));
+        let stop = stop.clone();
+        let task = tokio::spawn(async move {
+            let config = match parsed {
+                Ok(Invocation::Run(config)) => *config,
+                other => unreachable!("flags of the scenario: {other:?}"),
+            };
+            let manager = Manager::with_clients(manager::product(), config, provider, clients, "api.test")
+                .with_clock(WallClock::new(move || clock.now()));
+            manager.run(stop).await.map(drop)
+        });
+        (process, task)
+    }
+
+    /// Ends of processes that nobody asked for.
+    pub fn ends(&self) -> Vec<String> {
+        self.ends.lock().clone()
+    }
+
+    /// Registers a node that has an instance.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn join(&self, spec: NodeSpec) -> Result<(), String> {
+        self.kubelets.register(spec).await.map_err(|error| format!("{error:?}"))?;
+        self.witness.look(None);
+        Ok(())
+    }
+
+    /// Deletes the instance of a node, whose kubelet falls silent.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub async fn destroy(&self, node: &str) -> Result<(), String> {
+        self.cloud.delete_instance(node);
+        self.silence(node).await
+    }
+
+    /// Stops the instance of a node or starts it again.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub async fn power(&self, node: &str, state: PowerState) -> Result<(), String> {
+        let instance = self.cloud.instance(node).ok_or_else(|| format!("node {node} has no instance"))?;
+        let spec = InstanceSpec { power_state: Some(state), ..InstanceSpec::from(instance) };
+        self.cloud.put_instance(node, spec).map_err(|error| error.to_string())?;
+        if state != PowerState::Running {
+            return self.silence(node).await;
+        }
+        self.kubelets.set_ready(node, Ready::True).await.map_err(|error| format!("{error:?}"))?;
+        self.witness.look(None);
+        Ok(())
+    }
+
+    async fn silence(&self, node: &str) -> Result<(), String> {
+        self.kubelets.set_ready(node, Ready::Unknown).await.map_err(|error| format!("{error:?}"))?;
+        self.witness.look(None);
+        Ok(())
+    }
+
+    /// Deletes a Node, as an operator does who takes it out of the cluster.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn delete_node(&self, name: &str) -> Result<(), String> {
+        drop(self.kubelets.stop_node(name));
+        self.request("DELETE", &format!("/api/v1/nodes/{name}"), Value::Null).await
+    }
+
+    /// Merges into a Node.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn patch_node(&self, name: &str, patch: Value) -> Result<(), String> {
+        self.request("PATCH", &format!("/api/v1/nodes/{name}"), patch).await
+    }
+
+    /// Creates a Service with one port.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn serve(&self, name: &str) -> Result<(), String> {
+        let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80}]});
+        let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+        self.request("POST", "/api/v1/namespaces/default/services", body).await
+    }
+
+    /// Merges into a Service.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn patch_service(&self, name: &str, patch: Value) -> Result<(), String> {
+        self.request("PATCH", &format!("/api/v1/namespaces/default/services/{name}"), patch).await
+    }
+
+    /// Deletes a Service.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn delete_service(&self, name: &str) -> Result<(), String> {
+        self.request("DELETE", &format!("/api/v1/namespaces/default/services/{name}"), Value::Null).await
+    }
+
+    async fn request(&self, method: &str, path: &str, body: Value) -> Result<(), String> {
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
+        let request = request.body(kube::client::Body::from(bytes)).map_err(|error| error.to_string())?;
+        let answer = self.server.client().send(request).await.map_err(|error| error.to_string())?;
+        self.witness.look(None);
+        match answer.status().is_success() {
+            true => Ok(()),
+            false => Err(format!("{method} {path}: {}", answer.status())),
+        }
+    }
+
+    /// Waits until this is so, and returns what is still wrong after `limit`.
+    ///
+    /// # Errors
+    /// The last thing that was wrong.
+    pub async fn until(&self, limit: Duration, wrong: impl Fn(&Self) -> Option<String>) -> Result<(), String> {
+        let end = self.seam.now() + limit;
+        let mut pause = Duration::from_millis(100);
+        while let Some(wrong) = wrong(self) {
+            if self.seam.now() >= end {
+                return Err(format!("after {} s: {wrong}", limit.as_secs()));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 11 / 10).min(Duration::from_secs(2));
+        }
+        Ok(())
+    }
+
+    /// All objects of a kind.
+    pub fn objects(&self, kind: &'static str) -> Vec<Value> {
+        self.server.store().list(("", kind), None).0.iter().map(|object| object.value()).collect()
+    }
+}
+
+/// Processes that run. Dropping it ends them at once.
+pub struct Running {
+    stop: CancellationToken,
+    slots: JoinSet<()>,
+}
+
+impl Running {
+    /// Stops them in order.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.slots.join_next().await.is_some() {}
+    }
+}
+
+async fn keep_running(world: Arc<World>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let (process, task) = world.start(&stop);
+        let mut task = AbortOnDrop(task);
+        tokio::select! {
+            () = process.crashed() => {}
+            end = &mut task.0 => match end {
+                Ok(_) if stop.is_cancelled() => return,
+                Ok(Ok(())) => world.ends.lock().push(format!("process {} ended", process.number)),
+                Ok(Err(error)) => world.ends.lock().push(format!("process {}: {error}", process.number)),
+                Err(error) => world.witness.accuse(None, &format!("process {} panicked: {error}", process.number)),
+            },
+        }
+        // What it has begun does not go on, and nothing that it asks for happens.
+        process.crash();
+        drop(task);
+        if stop.run_until_cancelled(tokio::time::sleep(RESTART)).await.is_none() {
+            return;
+        }
+    }
+}
+
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
