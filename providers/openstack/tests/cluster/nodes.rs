@@ -161,6 +161,13 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Res
             Ok(if gone && !tainted { Ok(()) } else { Err(format!("gone: {gone}, tainted: {tainted}")) })
         })
         .await?;
+    // A page in the place of an answer says nothing, least of all that a server is gone.
+    let page = FaultKind::Body { code: 404, text: "<html>no such page</html>".into() };
+    stage.cloud.local.cloud().faults.add(Fault::new("/compute", page));
+    stage.kubelets.set_ready("node-4", Ready::Unknown).await?;
+    looked(stage).await?;
+    stage.node_api().get("node-4").await.context("it is there")?;
+    stage.cloud.local.cloud().faults.clear();
     // A server of the same name is another one.
     let again = stage.make("node-0").await?;
     let spec = stage.kubelets.stop_node("node-0")?;
