@@ -90,18 +90,27 @@ impl Stage {
 
     /// Makes a server on the network.
     pub(crate) async fn server(&self, name: &str) -> Server {
-        let (name, network) = (name.to_owned(), self.network.clone());
+        self.servers(vec![name.to_owned()]).await.remove(0)
+    }
+
+    /// Makes servers on the network.
+    pub(crate) async fn servers(&self, names: Vec<String>) -> Vec<Server> {
+        let network = self.network.clone();
         self.change(move |state, cx| {
-            let on = NetworkRequest { uuid: Some(network), ..NetworkRequest::default() };
-            let request = ServerCreate {
-                name: name.clone(),
-                flavor_ref: "2".to_owned(),
-                networks: Some(Networks::These(vec![on])),
-                ..ServerCreate::default()
-            };
-            let id = nova::create::create(state, cx, Microversion(60), &request)?;
-            let ip = neutron::ports::of_device(state, &id)[0].fixed_ips[0].ip_address;
-            Ok(Server { id, name, ip })
+            let mut made = Vec::new();
+            for name in names {
+                let on = NetworkRequest { uuid: Some(network.clone()), ..NetworkRequest::default() };
+                let request = ServerCreate {
+                    name: name.clone(),
+                    flavor_ref: "2".to_owned(),
+                    networks: Some(Networks::These(vec![on])),
+                    ..ServerCreate::default()
+                };
+                let id = nova::create::create(state, cx, Microversion(60), &request)?;
+                let ip = neutron::ports::of_device(state, &id)[0].fixed_ips[0].ip_address;
+                made.push(Server { id, name, ip });
+            }
+            Ok(made)
         })
         .await
     }

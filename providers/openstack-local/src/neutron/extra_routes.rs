@@ -6,12 +6,11 @@ use openstack_api::neutron::{Route, Router};
 
 use super::{
     common::{invalid, touch},
-    ports, routers, subnet_plan, subnets,
+    ports, routers,
+    rows::Limits,
+    subnet_plan, subnets,
 };
 use crate::state::{ApiError, Cx, State};
-
-/// Most routes of a router (`max_routes`).
-pub const MAX_ROUTES: usize = 30;
 
 /// Sets all routes.
 ///
@@ -62,10 +61,11 @@ pub fn remove(state: &mut State, cx: &Cx, id: &str, routes: &[Route]) -> Result<
 }
 
 fn check(state: &State, id: &str, routes: &[Route]) -> Result<(), ApiError> {
-    if routes.len() > MAX_ROUTES {
+    let most = Limits::of(state).routes;
+    if routes.len() > most {
         return Err(ApiError::bad_request(
             "RoutesExhausted",
-            format!("Unable to complete operation for {id}. The number of routes exceeds the maximum {MAX_ROUTES}."),
+            format!("Unable to complete operation for {id}. The number of routes exceeds the maximum {most}."),
         ));
     }
     let own: Vec<_> = ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips).collect();

@@ -29,7 +29,11 @@ pub mod trunks;
 
 use openstack_api::neutron as api;
 
-pub use self::{resource::Resource, routes::routes, rows::QuotaRow};
+pub use self::{
+    resource::Resource,
+    routes::routes,
+    rows::{Limits, QuotaRow},
+};
 use crate::state::tables;
 
 /// What a device is that owns an interface of a router.
@@ -60,5 +64,7 @@ tables! {
         trunks: api::Trunk,
         /// Quotas that somebody changed.
         quotas: QuotaRow,
+        /// Limits that an operator set: one row.
+        limits: Limits,
     }
 }

@@ -49,6 +49,10 @@ use crate::config::{Limits, Settings};
 /// is an error and no loop.
 const MOST_PAGES: usize = 1000;
 
+/// A further page of a list: the query that asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextPage(String);
+
 /// The way to the cloud. Cheap to clone; all clones share token, budgets and metrics.
 #[derive(Clone)]
 pub struct Client {
@@ -116,24 +120,50 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get), if any page is missing: there is no half list. Pages that never end are an error as well.
     pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OsError> {
-        let mut items = Vec::new();
-        let mut page = Outgoing::new(request, Method::GET, Bytes::new());
-        let mut pages = 0;
+        let (mut items, mut pages, mut at) = (Vec::new(), 0, None);
         loop {
-            let received = self.read(op, &page).await?;
-            let opened = received.open::<Vec<T>>()?;
-            items.extend(opened.value);
-            let Some(next) = opened.next else { return Ok(items) };
-            let query = received.page(&next)?;
-            if page.page.as_ref() == Some(&query) {
-                return Err(received.doubt("the next page is the same page"));
+            let (received, found, next) = self.page(op, request, at).await?;
+            items.extend(found);
+            if next.is_none() {
+                return Ok(items);
             }
             pages += 1;
             if pages == MOST_PAGES {
                 return Err(received.doubt(&format!("the list has more than {MOST_PAGES} pages")));
             }
-            page.page = Some(query);
+            at = next;
         }
+    }
+
+    /// Reads one page of a list, the first without `at`, and says which is the next.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_page<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        at: Option<NextPage>,
+    ) -> Result<(Vec<T>, Option<NextPage>), OsError> {
+        let (_, found, next) = self.page(op, request, at).await?;
+        Ok((found, next))
+    }
+
+    async fn page<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        at: Option<NextPage>,
+    ) -> Result<(Received, Vec<T>, Option<NextPage>), OsError> {
+        let mut out = Outgoing::new(request, Method::GET, Bytes::new());
+        out.page = at.map(|NextPage(query)| query);
+        let received = self.read(op, &out).await?;
+        let opened = received.open::<Vec<T>>()?;
+        let next = opened.next.map(|link| received.page(&link, request.query)).transpose()?;
+        if next.is_some() && next == out.page {
+            return Err(received.doubt("the next page is the same page"));
+        }
+        Ok((received, opened.value, next.map(NextPage)))
     }
 
     /// Creates an object, as one [`Op::mutate`] for each attempt.
@@ -176,7 +206,7 @@ impl Client {
         body: &(impl Serialize + Sync),
     ) -> Result<(), OsError> {
         let out = Outgoing::new(request, Method::PUT, wrap(request.call, body)?);
-        self.write(op, &out).await.map(drop)
+        self.write(op, &out).await?.close()
     }
 
     /// Deletes an object.
@@ -185,7 +215,7 @@ impl Client {
     /// As [`post`](Self::post); [`OsError::is_not_found`] tells that it is gone already.
     pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OsError> {
         let out = Outgoing::new(request, Method::DELETE, Bytes::new());
-        self.write(op, &out).await.map(drop)
+        self.write(op, &out).await?.close()
     }
 
     /// Creates several objects in one request, all or none, recorded one by one under the names `objects`.

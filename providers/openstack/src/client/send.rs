@@ -1,14 +1,14 @@
 //! One request on its way: its turn, its token, its answer.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use ccm_core::provider::Op;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use openstack_api::keystone::AUTH_TOKEN;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::{sync::SemaphorePermit, time::Instant};
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::{
     Call, Client, Fault, Meaning, OsError, Request,
@@ -75,14 +75,31 @@ impl Received {
         opened.map_err(|error| self.doubt(&format!("the answer cannot be read: {error}")))
     }
 
-    /// Returns the query of a link to another page. The rest of a link is not followed: behind a proxy it often names another
-    /// scheme, host or path, where the token must not go.
-    pub(super) fn page(&self, link: &str) -> Result<String, OsError> {
-        let query = link.split('#').next().and_then(|link| link.split_once('?')).map(|(_, query)| query);
-        match query {
-            Some(query) if !query.is_empty() => Ok(query.to_owned()),
-            _ => Err(self.doubt("the link to the next page names no page")),
+    /// Checks an answer in which nothing is to be read: a page of a proxy says nothing about the request.
+    ///
+    /// # Errors
+    /// [`Fault::Doubt`].
+    pub(super) fn close(&self) -> Result<(), OsError> {
+        let body = self.response.body();
+        match body.is_empty() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+            true => Ok(()),
+            false => Err(self.doubt("the answer is not the service's")),
         }
+    }
+
+    /// Returns the query of a link to another page. The rest of a link is not followed: behind a proxy it often names another
+    /// scheme, host or path, where the token must not go. Octavia's links lack the filters of the list, which are added.
+    pub(super) fn page(&self, link: &str, own: &[(&str, &str)]) -> Result<String, OsError> {
+        let query = link.split('#').next().and_then(|link| link.split_once('?')).map(|(_, query)| query);
+        let Some(query) = query.filter(|query| !query.is_empty()) else {
+            return Err(self.doubt("the link to the next page names no page"));
+        };
+        let named: BTreeSet<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
+        let missing: Vec<_> = own.iter().filter(|(name, _)| !named.contains(*name)).collect();
+        if missing.is_empty() {
+            return Ok(query.to_owned());
+        }
+        Ok(form_urlencoded::Serializer::new(query.to_owned()).extend_pairs(missing).finish())
     }
 
     pub(super) fn doubt(&self, reason: &str) -> OsError {

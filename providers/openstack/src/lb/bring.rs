@@ -21,16 +21,20 @@ use super::{
     nodes::{self, Backend, WantedMember},
     observe::{self, Question},
     ownership::{Standing, standing},
-    plan::{self, Side, Step},
+    plan::{self, Change, Side, Step},
+    polls::Polls,
     security::{Groups, Task},
     seen::Seen,
     settings::Settings,
     status,
+    sweep::Sweeps,
 };
 use crate::client::{Call, Client, Meaning, OsError};
 
 /// How long something that was broken off, with a picture that holds, is taken up without reading everything again.
 const TAKEN_UP: Duration = Duration::from_secs(600);
+/// How long a look that was broken off goes on with the balancer as it was: what is read later is newer.
+const GOES_ON: Duration = Duration::from_secs(120);
 /// Most steps of one call; what is left is taken up by the next.
 const MOST_STEPS: usize = 500;
 
@@ -43,6 +47,8 @@ pub(super) struct Core {
     pub(super) memory: Memory,
     pub(super) networks: Networks,
     pub(super) groups: Groups,
+    pub(super) sweeps: Sweeps,
+    pub(super) polls: Polls,
 }
 
 /// What is asked for.
@@ -146,6 +152,11 @@ impl Core {
         if known.seen.is_some() && (depth == Depth::Trust || known.unfinished && fresh) {
             return Ok(());
         }
+        // The look was broken off for want of turns: the children are still to be read.
+        let lately = known.read_at.is_some_and(|at| at.elapsed() < GOES_ON);
+        if known.seen.is_some() && !known.complete && lately {
+            return Ok(());
+        }
         let api = self.api(op);
         known.group = None;
         known.floating = Attached::Unread;
@@ -154,9 +165,44 @@ impl Core {
         }
         known.doubt();
         let question = Question::of(&self.cluster, &order.wanted.owner, order.service);
+        // What was never served is in no list.
+        if question.served
+            && let Some(swept) = self.sweeps.find(api, &self.memory.rounds, &question, known.touched).await?
+        {
+            (known.seen, known.floating) = (Some(swept.seen), swept.floating);
+            (known.read_at, known.shared) = (Some(swept.read_at), true);
+            return Ok(());
+        }
         known.seen = observe::locate(api, &question).await?.map(Seen::bare);
         known.read_at = Some(Instant::now());
+        known.as_of = self.memory.rounds.now();
         Ok(())
+    }
+
+    /// Reads the children of the balancer where they are not known.
+    pub(super) async fn children(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
+        let Some(seen) = known.seen.as_mut().filter(|_| !known.complete) else { return Ok(()) };
+        let standing = self.standing(order, seen);
+        if known.shared {
+            observe::members(self.api(op), seen, &standing).await?;
+        } else {
+            observe::children(self.api(op), seen, &standing).await?;
+        }
+        known.complete = true;
+        Ok(())
+    }
+
+    /// Looks again at a balancer of which a reading in common told, because it is to be changed. Tells whether it did.
+    async fn look_again(&self, op: &Op, known: &mut Known, step: &Step) -> Result<bool, Halt> {
+        let Some(seen) = &mut known.seen else { return Err(gone().into()) };
+        if !known.shared || matches!(step.change, Change::SetMembers(..)) {
+            return Ok(false);
+        }
+        let Some(balancer) = self.api(op).balancer(&seen.balancer.id).await? else { return Err(gone().into()) };
+        seen.balancer = balancer;
+        (known.shared, known.complete) = (false, false);
+        (known.read_at, known.as_of) = (Some(Instant::now()), self.memory.rounds.now());
+        Ok(true)
     }
 
     /// Makes the balancer. It has its name and its tag from the first, so that it is found again whatever happens.
@@ -177,7 +223,11 @@ impl Core {
         known.seen = Some(Seen::of_tree(tree));
         // A driver that makes children by and by is asked for them.
         known.complete = populated || body.listeners.is_empty();
-        known.waiting = None;
+        (known.waiting, known.as_of) = (None, self.memory.rounds.now());
+        // A port that was made with it has no floating IP.
+        if wanted.front.port.is_none() {
+            known.floating = Attached::Nothing;
+        }
         Ok(())
     }
 
@@ -240,15 +290,16 @@ impl Core {
         plan: impl Fn(&Self, &Order<'_>, &Side<'_>) -> Result<Vec<Step>, CloudError> + Send + Sync,
     ) -> Result<(), Halt> {
         for _ in 0..MOST_STEPS {
-            let Some(seen) = &mut known.seen else { return Err(gone().into()) };
+            self.children(op, order, known).await?;
+            let Some(seen) = &known.seen else { return Err(gone().into()) };
             let standing = self.standing(order, seen);
-            if !known.complete {
-                observe::children(self.api(op), seen, &standing).await?;
-                known.complete = true;
-            }
             let mut steps = plan(self, order, &self.side(order, seen, &standing))?;
             steps.retain(|step| !is_refused(known, step));
             let Some(step) = steps.first() else { return Ok(()) };
+            if self.look_again(op, known, step).await? {
+                self.ready(op, order, known).await?;
+                continue;
+            }
             if matches!(step.change.call(), Call::ListenerCreate | Call::ListenerUpdate) {
                 self.check_certificates(self.api(op), order.wanted).await?;
             }
@@ -266,7 +317,7 @@ impl Core {
         match apply::apply(self.api(op), &mut seen, step).await {
             Ok(Ended::Done) => {
                 known.seen = Some(seen);
-                known.waiting = None;
+                (known.waiting, known.as_of) = (None, self.memory.rounds.now());
                 Ok(())
             }
             Ok(Ended::Replan) => Err(gone().into()),
@@ -339,7 +390,7 @@ impl Core {
             }
             None => {
                 let name = super::names::security_group(&owner.uid, &owner.namespace, &owner.name);
-                match self.groups.remove(api, &name).await? {
+                match self.groups.remove(api, &name, |_| true).await? {
                     Progress::Done => Ok(()),
                     pending @ Progress::Pending { .. } => Err(Halt::Wait(pending)),
                 }

@@ -11,8 +11,8 @@ use openstack_api::octavia::ProvisioningStatus;
 use super::{
     bring::{Core, Halt, Order, is_refused, unsettled},
     memory::Known,
-    observe,
     plan::Step,
+    seen::Seen,
     status,
 };
 use crate::client::Call;
@@ -24,7 +24,7 @@ impl Core {
         let uid = &order.wanted.owner.uid;
         let mut known = self.memory.take(uid);
         let result = self.compare(op, order, &mut known).await;
-        if result.is_err() {
+        if matches!(result, Err(Halt::Failed(_))) {
             known.doubt();
         }
         self.memory.put(uid, known);
@@ -39,20 +39,27 @@ impl Core {
         known.unfinished = false;
         known.applied = None;
         self.look(op, order, Depth::Verify, known).await?;
-        let planned = |operation: &str, object: &str, reason: &str| PlannedChange {
-            operation: operation.into(),
-            object: object.into(),
-            reason: reason.into(),
-        };
-        let Some(mut seen) = known.seen.take() else {
+        self.children(op, order, known).await?;
+        let Some(seen) = known.seen.take() else {
             return Ok(vec![planned(Call::LoadBalancerCreate.name(), &order.wanted.name, "there is none")]);
         };
-        let standing = self.standing(order, &seen);
-        if !known.complete {
-            observe::children(self.api(op), &mut seen, &standing).await?;
-            known.complete = true;
+        let changes = self.differences(op, order, known, &seen).await;
+        known.seen = Some(seen);
+        if changes.as_ref().is_ok_and(Vec::is_empty) {
+            known.applied = Some((Arc::new(order.wanted.clone()), order.backends.clone()));
         }
-        let mut steps = self.everything(order, &self.side(order, &seen, &standing))?;
+        changes
+    }
+
+    async fn differences(
+        &self,
+        op: &Op,
+        order: &Order<'_>,
+        known: &mut Known,
+        seen: &Seen,
+    ) -> Result<Vec<PlannedChange>, Halt> {
+        let standing = self.standing(order, seen);
+        let mut steps = self.everything(order, &self.side(order, seen, &standing))?;
         steps.retain(|step| !is_refused(known, step));
         let mut changes: Vec<_> = steps.iter().map(Step::describe).collect();
         match &seen.balancer.provisioning_status {
@@ -62,23 +69,23 @@ impl Core {
             }
             pending => changes.push(planned("wait", &seen.balancer.id, pending.as_str())),
         }
-        if let Some(task) = Self::task(order, &seen) {
+        if let Some(task) = Self::task(order, seen) {
             let task = task?;
             let found = self.groups.compare(self.api(op), task).await?;
             known.group = found.is_empty().then(|| task.digest());
             changes.extend(found);
         }
         if seen.balancer.provisioning_status == ProvisioningStatus::Active {
-            let (address, found) = self.matter(op, order, &standing).compare(known, &seen).await?;
+            let (address, found) = self.matter(op, order, &standing).compare(known, seen).await?;
             changes.extend(found);
             changes.extend(address.and_then(|address| unpublished(order, address)));
         }
-        known.seen = Some(seen);
-        if changes.is_empty() {
-            known.applied = Some((Arc::new(order.wanted.clone()), order.backends.clone()));
-        }
         Ok(changes)
     }
+}
+
+fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
+    PlannedChange { operation: operation.into(), object: object.into(), reason: reason.into() }
 }
 
 /// A Service that shows something else.

@@ -3,7 +3,14 @@
 //! Nobody else changes these things in the ordinary run of things; what somebody changes by hand is found by the comparison
 //! that the framework asks for now and then. After an error nothing is known any more.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use ccm_core::provider::{Digest, Op};
 use openstack_api::neutron::FloatingIp;
@@ -14,6 +21,26 @@ use super::{model::Wanted, nodes::Backend, seen::Seen};
 
 /// Bounds of the pause between two looks at a balancer that is not ready.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// A place in the order of shared readings: clocks alone cannot tell what came first within a tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Round(u64);
+
+/// Counts shared readings.
+#[derive(Debug, Default)]
+pub(super) struct Rounds(AtomicU64);
+
+impl Rounds {
+    /// Returns the last reading that has begun: only those after it show what was changed before now.
+    pub(super) fn now(&self) -> Round {
+        Round(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Begins a reading.
+    pub(super) fn begin(&self) -> Round {
+        Round(self.0.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+}
 
 /// What is known of the floating IP on the VIP's port.
 #[derive(Clone, Debug, Default)]
@@ -45,11 +72,20 @@ impl From<Option<FloatingIp>> for Attached {
 
 /// What is known of one Service.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each named at its use")]
 pub(super) struct Known {
     /// What there is; `None` when that has to be read.
     pub(super) seen: Option<Seen>,
     /// Whether the children are known too.
     pub(super) complete: bool,
+    /// Whether the picture is of a reading that was shared: good to compare with, and looked at again before anything is
+    /// changed but members, which were read for this Service alone.
+    pub(super) shared: bool,
+    /// What was read in common up to then does not count: this process has changed something since, or may have; `None`
+    /// when it has never touched the Service.
+    pub(super) touched: Option<Round>,
+    /// The last shared reading that had begun when the balancer was last looked at or changed: only a newer one tells more.
+    pub(super) as_of: Round,
     /// When it was last read from the cloud.
     pub(super) read_at: Option<Instant>,
     /// Floating IP on the VIP's port.
@@ -75,7 +111,7 @@ pub(super) struct Known {
 impl Known {
     /// Forgets what there is.
     pub(super) fn doubt(&mut self) {
-        (self.seen, self.complete, self.read_at) = (None, false, None);
+        (self.seen, self.complete, self.shared, self.read_at) = (None, false, false, None);
         (self.floating, self.applied, self.group, self.unfinished) = (Attached::Unread, None, None, false);
     }
 
@@ -83,6 +119,11 @@ impl Known {
     pub(super) fn pause(&mut self) -> Duration {
         let (since, _) = *self.waiting.get_or_insert((Instant::now(), false));
         (since.elapsed() / 2).clamp(PAUSES.0, PAUSES.1)
+    }
+
+    /// Returns how old a look may be that says whether the balancer is still busy.
+    pub(super) fn look_age(&mut self) -> Duration {
+        (self.pause() / 4).max(PAUSES.0)
     }
 
     /// Tells once that the wait has become long.
@@ -99,17 +140,29 @@ impl Known {
 
 /// What is known of all Services, by UID. A Service is owned by one worker at a time.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<HashMap<Box<str>, Known>>);
+pub(super) struct Memory {
+    known: Mutex<HashMap<Box<str>, Known>>,
+    pub(super) rounds: Rounds,
+}
 
 impl Memory {
-    /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known: whoever took it may be dropped
-    /// amid a change.
+    /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known, and what was read in common
+    /// before now does not count: whoever took it may be dropped amid a change.
     pub(super) fn take(&self, uid: &str) -> Known {
-        self.0.lock().remove(uid).unwrap_or_default()
+        let doubt = Known { touched: Some(self.rounds.now()), ..Known::default() };
+        self.known.lock().insert(uid.into(), doubt).unwrap_or_default()
     }
 
-    pub(super) fn put(&self, uid: &str, known: Known) {
-        self.0.lock().insert(uid.into(), known);
+    pub(super) fn put(&self, uid: &str, mut known: Known) {
+        // After an error nobody knows what was changed.
+        if known.seen.is_none() {
+            known.touched = Some(self.rounds.now());
+        }
+        self.known.lock().insert(uid.into(), known);
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.known.lock().remove(uid);
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     memory::Known,
     observe,
     ownership::standing,
+    polls::Poll,
 };
 
 /// How often a balancer is failed over at most: what one failover does not mend another seldom does.
@@ -20,7 +21,7 @@ const FAILOVERS: Duration = Duration::from_secs(1800);
 impl Core {
     /// Waits until the balancer takes changes, and mends one in error.
     pub(super) async fn ready(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
-        self.poll(op, known).await?;
+        self.poll(op, order, known).await?;
         let Some(seen) = &known.seen else { return Err(gone().into()) };
         let balancer = seen.balancer.clone();
         match &balancer.provisioning_status {
@@ -34,19 +35,37 @@ impl Core {
     }
 
     /// Looks whether a busy balancer is still busy.
-    async fn poll(&self, op: &Op, known: &mut Known) -> Result<(), Halt> {
-        let Some(seen) = &mut known.seen else { return Ok(()) };
-        if !seen.balancer.provisioning_status.is_pending() {
-            return Ok(());
-        }
-        match self.api(op).balancer(&seen.balancer.id).await? {
-            Some(balancer) => seen.balancer = balancer,
-            None => {
+    async fn poll(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
+        let busy = known.seen.as_ref().filter(|seen| seen.balancer.provisioning_status.is_pending());
+        let Some(id) = busy.map(|seen| seen.balancer.id.clone()) else { return Ok(()) };
+        match (self.watch(op, known, &id, &order.wanted.name).await?, &mut known.seen) {
+            (Some(balancer), Some(seen)) => seen.balancer = balancer,
+            _ => {
                 known.doubt();
                 return Err(gone().into());
             }
         }
         Ok(())
+    }
+
+    /// Looks at a balancer that is busy; nothing if it is not there. `name`: of the Service's balancers, its tag. Where many
+    /// are waited for, a change just made is not looked at by itself: the next look at all of them shows it.
+    pub(super) async fn watch(
+        &self,
+        op: &Op,
+        known: &mut Known,
+        id: &str,
+        name: &str,
+    ) -> Result<Option<LoadBalancer>, Halt> {
+        let tag = self.features.tags.then_some(name);
+        self.polls.expect(id, tag.unwrap_or_default());
+        if known.waiting.is_none() && self.polls.is_crowded() {
+            return Err(self.pending(op, known, &format!("load balancer {id} is busy, like others")));
+        }
+        let poll = Poll { id, tag, after: known.as_of, age: known.look_age() };
+        let (found, round) = self.polls.look(self.api(op), &self.memory.rounds, poll).await?;
+        known.as_of = round;
+        Ok(found)
     }
 
     pub(super) fn pending(&self, op: &Op, known: &mut Known, why: &str) -> Halt {
@@ -105,7 +124,7 @@ impl Core {
                 if let Some(seen) = &mut known.seen {
                     seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }
-                known.waiting = None;
+                (known.waiting, known.as_of) = (None, self.memory.rounds.now());
                 self.pending(op, known, &format!("load balancer {} is failed over", balancer.id))
             }
             Err(error) => error.into(),

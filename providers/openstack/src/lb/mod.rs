@@ -23,11 +23,14 @@ pub mod nodes;
 mod observe;
 pub mod ownership;
 pub mod plan;
+mod polls;
 pub mod security;
 pub mod seen;
 pub mod settings;
 mod status;
 pub mod subnets;
+mod sweep;
+mod way;
 
 use std::sync::Arc;
 
@@ -49,8 +52,10 @@ use self::{
     interpret::Reading,
     memory::Memory,
     model::{OwnerName, Wanted},
+    polls::Polls,
     security::Groups,
     settings::Settings,
+    sweep::Sweeps,
 };
 use crate::client::{Call, Client};
 
@@ -98,7 +103,8 @@ impl LoadBalancers {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
         let (memory, networks, groups) = (Memory::default(), Networks::default(), Groups::default());
-        Ok(Self { core: Core { client, settings, features, cluster, memory, networks, groups } })
+        let (sweeps, polls) = (Sweeps::default(), Polls::default());
+        Ok(Self { core: Core { client, settings, features, cluster, memory, networks, groups, sweeps, polls } })
     }
 
     fn read(&self, service: &ServiceView) -> Reading {
@@ -118,7 +124,8 @@ fn refusal(mistakes: &[InvalidInput]) -> CloudError {
 #[async_trait]
 impl ccm_core::provider::LoadBalancers for LoadBalancers {
     /// Everything, but source ranges only where something enforces them: the cloud's listeners, or security groups of nodes
-    /// that see clients' addresses. Of two address families the first is served, with a remark.
+    /// that see clients' addresses. Of two address families the first is served, with a remark. Members are reached by node
+    /// ports alone.
     fn supports(&self) -> LbSupport {
         let by_groups = self.core.settings.driver.is_ovn() && self.core.settings.manage_security_groups;
         LbSupport {
@@ -127,7 +134,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             sctp: true,
             mixed_protocols: true,
             dual_stack: true,
-            no_node_ports: true,
+            no_node_ports: false,
             load_balancer_ip: true,
             client_ip_affinity: true,
         }

@@ -20,6 +20,11 @@ pub fn load_balancer(cluster: &str, namespace: &str, service: &str) -> Box<str> 
     cut(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
 }
 
+/// Returns how the names of all load balancers of a cluster begin, and their tags.
+pub fn load_balancer_prefix(cluster: &str) -> Box<str> {
+    cut(&format!("{PREFIX}{cluster}_"))
+}
+
 /// Names the load balancer that releases before 2018 made: `a` and the UID without dashes, at most 32 characters.
 pub fn legacy_load_balancer(uid: &str) -> Box<str> {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MOST_LEGACY).collect::<String>().into()
@@ -69,6 +74,11 @@ pub fn security_group(uid: &str, namespace: &str, service: &str) -> Box<str> {
 /// Describes the security group of a Service.
 pub fn security_group_description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
     cut(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
+}
+
+/// Reads whose a security group is from its description: namespace and name of the Service in one, and the cluster.
+pub fn of_security_group(description: &str) -> Option<(&str, &str)> {
+    description.strip_prefix("Security Group for ")?.split_once(" Service LoadBalancer in cluster ")
 }
 
 /// Reads the name of the cluster from the name of a load balancer or of one of its children.

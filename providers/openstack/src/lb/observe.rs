@@ -86,19 +86,30 @@ pub(super) async fn children(api: Api<'_>, seen: &mut Seen, standing: &Standing)
     let mut found = Seen::bare(seen.balancer.clone());
     found.listeners = api.listeners(&seen.balancer.id).await?;
     found.pools = api.pools(&seen.balancer.id).await?;
-    let mine = found.listeners.iter().filter(|listener| standing.is_mine(listener));
-    let pools: Vec<_> = mine.filter_map(|listener| found.pool_of(listener)).cloned().collect();
+    members(api, &mut found, standing).await?;
+    *seen = found;
+    Ok(())
+}
+
+/// Reads members and monitors of those pools that are this Service's, as far as they are not known.
+///
+/// # Errors
+/// Those of the requests; what was read stays.
+pub(super) async fn members(api: Api<'_>, seen: &mut Seen, standing: &Standing) -> Result<(), OsError> {
+    let mine = seen.listeners.iter().filter(|listener| standing.is_mine(listener));
+    let pools = mine.filter_map(|listener| seen.pool_of(listener));
+    let pools: Vec<_> = pools.filter(|pool| !seen.members.contains_key(&pool.id)).cloned().collect();
     for pool in pools {
         // The pool's own list of members says whether there are any to ask for.
         let members = if pool.members.is_empty() { Vec::new() } else { api.members(&pool.id).await? };
-        found.members.insert(pool.id.clone(), members.into_iter().map(SeenMember::from).collect());
         if let Some(id) = &pool.monitor.healthmonitor_id
+            && !seen.monitors.contains_key(id)
             && let Some(monitor) = api.monitor(id).await?
         {
-            found.monitors.insert(id.clone(), monitor);
+            seen.monitors.insert(id.clone(), monitor);
         }
+        seen.members.insert(pool.id, members.into_iter().map(SeenMember::from).collect());
     }
-    *seen = found;
     Ok(())
 }
 

@@ -1,4 +1,7 @@
-//! The manager, from its arguments to the provider.
+//! The manager, from its arguments to the provider; with its controllers in [`cluster`].
+
+mod cluster;
+mod counts;
 
 use ccm_core::config::{Invocation, parse};
 use openstack_local::server::{Fault, FaultKind, LocalCloud, Settings as CloudSettings};

@@ -4,6 +4,7 @@
 //! die just after the one before it; the first change has that case of its own.
 
 use anyhow::Context as _;
+use ccm_testkit::apiserver::{Action, Match};
 use openstack_local::server::{Fault, FaultKind};
 use serde_json::{Value, json};
 
@@ -53,6 +54,20 @@ impl Step {
             Self::Create | Self::Change => stage.served(&["web"]).await,
             Self::Delete => stage.vanished(&["web"]).await,
         }
+    }
+
+    /// Whether the Service says that the step is done: its address, and whose it is, or that it is gone.
+    async fn is_told(self, stage: &Stage) -> anyhow::Result<bool> {
+        let status = stage.services().get_opt("web").await?.and_then(|service| service.status);
+        let ingress = status.and_then(|status| status.load_balancer?.ingress?.into_iter().next());
+        let shown = ingress.and_then(|ingress| ingress.ip);
+        let is_floating = shown.as_ref().map(|ip| ip.starts_with("203."));
+        Ok(is_floating
+            == match self {
+                Self::Create => Some(true),
+                Self::Change => Some(false),
+                Self::Delete => None,
+            })
     }
 
     /// Waits until the cloud is as it is to be, and returns it.
@@ -168,4 +183,58 @@ async fn stuck(stage: &Stage) {
     while stage.cloud.local.cloud().faults.stuck() == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+}
+
+/// The same for writes to the API server: the process dies before each of them, mostly while the cloud is still busy.
+pub(crate) async fn a_kill_at_any_write_to_the_api_server_leads_to_the_same_end(
+    stage: &mut Stage,
+) -> anyhow::Result<()> {
+    let public = &stage.cloud.net.public[0];
+    stage.config.balancer = format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");
+    stage.nodes(2).await?;
+    let nothing = stage.world();
+    let peace = in_peace(stage).await.context("in peace")?;
+    peace[2].same(&nothing).map_err(anyhow::Error::msg).context("left behind")?;
+    let server = stage.server.clone();
+    let faults = server.as_embedded()?.faults();
+    for n in 0.. {
+        let mut kills = 0;
+        for (step, end) in STEPS.into_iter().zip(&peace) {
+            if !stage.is_running() {
+                stage.start(&FLAGS).await?;
+            }
+            let writes = Match::resource("services").writes().user_agent("ccm-openstack");
+            let held = faults.add_after(n, writes, Action::Delay(std::time::Duration::from_secs(3600)));
+            step.take(stage).await?;
+            let wait = async {
+                loop {
+                    if faults.met(held) > 0 {
+                        return anyhow::Ok(true);
+                    }
+                    // What the Service shows is the last thing that is written.
+                    if stage.world().same(end).is_ok() && step.is_told(stage).await? {
+                        return Ok(faults.met(held) > 0);
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            };
+            let stuck = tokio::time::timeout(SOON, wait).await.context("neither stuck nor done")??;
+            if stuck {
+                stage.kill().await?;
+                kills += 1;
+            }
+            faults.clear();
+            if stuck {
+                stage.start(&FLAGS).await?;
+            }
+            let context = || format!("{step:?}, write {n}");
+            step.done(stage).await.with_context(context)?;
+            stage.settles("the same end", |world| world.same(end)).await.with_context(context)?;
+        }
+        if kills == 0 {
+            anyhow::ensure!(n > 1, "only {n} writes");
+            break;
+        }
+    }
+    stage.stop().await
 }

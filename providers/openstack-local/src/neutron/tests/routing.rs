@@ -85,13 +85,15 @@ fn a_next_hop_outside_is_connected_through_the_gateway() {
 }
 
 #[test]
-fn thirty_routes_are_the_most() {
+fn thirty_routes_are_the_most_unless_the_operator_set_another_number() {
     let mut world = world();
     let World { state, cx, router, .. } = &mut world;
     extra_routes::add(state, cx, router, many(30)).unwrap();
     let more = extra_routes::add(state, cx, router, vec![route("10.9.0.0/24", "10.0.0.9")]);
     assert_eq!(refused(more), (400, "RoutesExhausted".into()));
     assert_eq!(routers::get(state, cx, router).unwrap().routes.len(), 30);
+    Limits { routes: 31, ..Limits::default() }.set(state);
+    extra_routes::add(state, cx, router, vec![route("10.9.0.0/24", "10.0.0.9")]).unwrap();
 }
 
 #[test]

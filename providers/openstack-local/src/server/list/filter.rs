@@ -45,9 +45,9 @@ fn passes_tags(query: &Query, row: &Value) -> bool {
     let has = |tag: &str| row["tags"].as_array().is_some_and(|tags| tags.iter().any(|have| have == tag));
     let all = |list: &str| list.split(',').filter(|tag| !tag.is_empty()).all(has);
     let any = |list: &str| list.split(',').any(has);
-    // Octavia's clients repeat the parameter, Neutron's write a list: both mean each of them.
+    // Octavia's clients repeat the parameter, Neutron's write a list: both mean one list of tags.
     query.all("tags").all(all)
-        && query.all("tags-any").all(any)
+        && (query.get("tags-any").is_none() || query.all("tags-any").any(any))
         && !(query.get("not-tags").is_some() && query.all("not-tags").all(all))
         && !query.all("not-tags-any").any(any)
 }

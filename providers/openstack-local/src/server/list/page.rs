@@ -73,10 +73,10 @@ fn links(query: &Query, rules: &Rules<'_>, asked: &Asked<'_>, rows: &[Value], fu
     let limit = asked.limit.unwrap_or_default();
     // Backwards there is always a next page: the one that was come from.
     let next = id(rows.last()).filter(|_| full || (asked.reverse && asked.marker.is_some()));
-    let next = next.map(|id| json!({"rel": "next", "href": query.page(limit, &id, false)}));
+    let next = next.map(|id| json!({"rel": "next", "href": query.page(rules.style, limit, &id, false)}));
     let previous = id(rows.first()).filter(|_| if asked.reverse { full } else { asked.marker.is_some() });
     let previous = previous.filter(|_| asked.limit.is_some() && rules.style != Style::Nova);
-    let previous = previous.map(|id| json!({"rel": "previous", "href": query.page(limit, &id, true)}));
+    let previous = previous.map(|id| json!({"rel": "previous", "href": query.page(rules.style, limit, &id, true)}));
     let links: Vec<Value> = next.filter(|_| asked.limit.is_some()).into_iter().chain(previous).collect();
     match rules.style {
         Style::Keystone => {

@@ -5,6 +5,7 @@ use http::request::Parts;
 use serde_json::Value;
 use url::form_urlencoded;
 
+use super::Style;
 use crate::server::Origin;
 
 /// The query of a request, with where it was sent, for links to other pages.
@@ -59,10 +60,14 @@ impl Query {
         row
     }
 
-    /// Writes the address of another page: the same query but for these.
-    pub(super) fn page(&self, limit: usize, marker: &str, reverse: bool) -> String {
+    /// Writes the address of another page: the same query but for these; of filters and fields Octavia says nothing.
+    pub(super) fn page(&self, style: Style, limit: usize, marker: &str, reverse: bool) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(self.pairs().filter(|(key, _)| !matches!(*key, "limit" | "marker" | "page_reverse")));
+        let stays = |key: &str| match style {
+            Style::Octavia => matches!(key, "sort" | "sort_key"),
+            _ => !matches!(key, "limit" | "marker" | "page_reverse"),
+        };
+        query.extend_pairs(self.pairs().filter(|(key, _)| stays(key)));
         query.append_pair("limit", &limit.to_string()).append_pair("marker", marker);
         if reverse {
             query.append_pair("page_reverse", "True");

@@ -23,7 +23,10 @@ async fn every_page_is_read_from_where_the_list_is() {
                 // An empty page is not the end.
                 page(&[], Some("/v2.0/networks?marker=3"))
             }
-            _ => page(&[3], None),
+            _ => {
+                assert_eq!(uri.query(), Some("marker=3&name=x"), "a link without the filter gets it");
+                page(&[3], None)
+            }
         })
     });
     let client = tiny(&cloud).await;

@@ -6,4 +6,5 @@ mod crash;
 mod groups;
 mod rig;
 mod sharing;
+mod together;
 mod trouble;

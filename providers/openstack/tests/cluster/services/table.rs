@@ -6,7 +6,11 @@ use openstack_api::neutron::{FloatingIpCreate, PortCreate};
 use openstack_local::{neutron, octavia};
 use serde_json::{Value, json};
 
-use crate::stage::{INTERNAL, Stage, cloud::port_in, full};
+use crate::stage::{
+    INTERNAL, Stage,
+    cloud::{self, port_in},
+    full,
+};
 
 /// A Service, and what there has to be for it.
 pub(super) struct Case {
@@ -118,23 +122,14 @@ impl Places {
             other: net.external[1].clone(),
             public_b: net.public[1].clone(),
             flavor,
-            certificates: [certificate(stage, "first").await?, certificate(stage, "second").await?],
+            certificates: [reference(stage, "first").await?, reference(stage, "second").await?],
             floating,
         })
     }
 }
 
-/// Puts a certificate into the key manager, and returns the reference to it.
-pub(super) async fn certificate(stage: &Stage, name: &str) -> anyhow::Result<String> {
-    let made = rcgen::generate_simple_self_signed(["web.test".to_owned()])?;
-    let (local, project) = (&stage.cloud.local, &stage.cloud.net.project);
-    let failed = |error: openstack_local::state::ApiError| anyhow::anyhow!("{}", error.message);
-    let chain = local.put_secret(project, name, "certificate", made.cert.pem().into()).await.map_err(failed)?;
-    let key = local.put_secret(project, name, "private", made.signing_key.serialize_pem().into());
-    let key = key.await.map_err(failed)?;
-    let parts = [("certificate", &*chain), ("private_key", &*key)];
-    let id = local.put_container(project, name, &parts).await.map_err(failed)?;
-    Ok(format!("http://{}/key-manager/v1/containers/{id}", stage.cloud.address))
+async fn reference(stage: &Stage, name: &str) -> anyhow::Result<String> {
+    Ok(cloud::certificate(&stage.cloud, name).await?.reference)
 }
 
 /// Makes a port for a load balancer.

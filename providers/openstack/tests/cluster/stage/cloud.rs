@@ -22,6 +22,7 @@ use openstack_local::{
     server::{LocalCloud, Settings},
     state::{ApiError, Cx, State},
 };
+use rustls::pki_types::CertificateDer;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -199,6 +200,28 @@ impl Cloud {
 /// A request for a small server.
 pub(crate) fn small(name: impl Into<String>) -> ServerCreate {
     ServerCreate { name: name.into(), flavor_ref: "2".to_owned(), ..ServerCreate::default() }
+}
+
+/// A certificate of the key manager.
+pub(crate) struct Certificate {
+    /// What annotations name.
+    pub(crate) reference: String,
+    /// Itself, for `web.test`.
+    pub(crate) certificate: CertificateDer<'static>,
+}
+
+/// Puts a certificate into the key manager.
+pub(crate) async fn certificate(cloud: &Cloud, name: &str) -> anyhow::Result<Certificate> {
+    let made = rcgen::generate_simple_self_signed(["web.test".to_owned()])?;
+    let (local, project) = (&cloud.local, &cloud.net.project);
+    let failed = |error: ApiError| anyhow::anyhow!("{}", error.message);
+    let chain = local.put_secret(project, name, "certificate", made.cert.pem().into()).await.map_err(failed)?;
+    let key = local.put_secret(project, name, "private", made.signing_key.serialize_pem().into());
+    let key = key.await.map_err(failed)?;
+    let parts = [("certificate", &*chain), ("private_key", &*key)];
+    let id = local.put_container(project, name, &parts).await.map_err(failed)?;
+    let reference = format!("http://{}/key-manager/v1/containers/{id}", cloud.address);
+    Ok(Certificate { reference, certificate: made.cert.der().clone() })
 }
 
 /// A request for a port with an address of a subnet.

@@ -7,6 +7,7 @@ pub(crate) mod world;
 
 use std::{
     cell::RefCell,
+    ffi::OsString,
     net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
@@ -15,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use ccm_e2e::{
-    ccm::{Ccm, Signal},
+    ccm::{self, Ccm, Signal},
     manifests,
     server::{Kind, Server},
 };
@@ -180,9 +181,22 @@ impl Stage {
         self.cloud.stop().await
     }
 
-    /// Folder that goes with the stage.
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
+    /// Puts a cloud in the place of this one that keeps its state in a folder.
+    pub(crate) async fn on_disk(&mut self) -> anyhow::Result<()> {
+        self.cloud.stop().await?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        self.cloud = Cloud::open(&self.directory.path().join("cloud"), quick(), None, any).await?;
+        Ok(())
+    }
+
+    /// Starts the cloud [on disk](Self::on_disk) again, which was stopped.
+    pub(crate) async fn restart_cloud(&mut self) -> anyhow::Result<()> {
+        let (net, address) = (self.cloud.net.clone(), self.cloud.address);
+        // The state is locked by whoever uses it.
+        self.cloud = Cloud::new(quick()).await?;
+        let folder = self.directory.path().join("cloud");
+        let on_disk = Cloud::open(&folder, quick(), Some(net), address).await?;
+        std::mem::replace(&mut self.cloud, on_disk).stop().await
     }
 
     /// Makes servers, and has their kubelets register nodes that are initialised already.
@@ -254,17 +268,7 @@ impl Stage {
 
     /// Starts the process with this text as `cloud.conf`.
     pub(crate) async fn start_with(&mut self, config: String, flags: &[&str]) -> anyhow::Result<()> {
-        let kubeconfig = self.directory.path().join("kubeconfig");
-        self.server.write_kubeconfig(&kubeconfig, USER).await?;
-        if let Ok(embedded) = self.server.as_embedded() {
-            embedded.users().set_access(USER, Access::Rules(Rule::of_role(&json!({"rules": rules()?}))?));
-        }
-        let cloud_config = self.directory.path().join("cloud.conf");
-        std::fs::write(&cloud_config, config)?;
-        let mut args: Vec<_> = FLAGS.map(Into::into).into();
-        args.push(format!("--kubeconfig={}", kubeconfig.display()).into());
-        args.push(format!("--cloud-config={}", cloud_config.display()).into());
-        args.extend(flags.iter().map(Into::into));
+        let args = self.args(config, &[], flags).await?;
         let name = format!("ccm-{}", self.started);
         self.started += 1;
         let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
@@ -273,9 +277,27 @@ impl Stage {
         Ok(())
     }
 
-    /// Writes `cloud.conf` anew beneath the running process.
-    pub(crate) fn rewrite_config(&self) -> anyhow::Result<()> {
-        Ok(std::fs::write(self.directory.path().join("cloud.conf"), self.cloud_config())?)
+    /// Runs the subcommand `orphans` to its end: its exit code, and its report where it made one.
+    pub(crate) async fn orphans(&self, flags: &[&str]) -> anyhow::Result<(Option<i32>, Value)> {
+        let args = self.args(self.cloud_config(), &["orphans", "--output=json"], flags).await?;
+        ccm::report(Path::new(env!("CARGO_BIN_EXE_ccm-openstack")), &args, SOON).await
+    }
+
+    /// Arguments of the program on this stage.
+    async fn args(&self, config: String, first: &[&str], flags: &[&str]) -> anyhow::Result<Vec<OsString>> {
+        let kubeconfig = self.directory.path().join("kubeconfig");
+        self.server.write_kubeconfig(&kubeconfig, USER).await?;
+        if let Ok(embedded) = self.server.as_embedded() {
+            embedded.users().set_access(USER, Access::Rules(Rule::of_role(&json!({"rules": rules()?}))?));
+        }
+        let cloud_config = self.directory.path().join("cloud.conf");
+        std::fs::write(&cloud_config, config)?;
+        let mut args: Vec<OsString> = first.iter().map(Into::into).collect();
+        args.extend(FLAGS.map(Into::into));
+        args.push(format!("--kubeconfig={}", kubeconfig.display()).into());
+        args.push(format!("--cloud-config={}", cloud_config.display()).into());
+        args.extend(flags.iter().map(Into::into));
+        Ok(args)
     }
 
     /// Whether a process was started and not ended by the test.
@@ -427,12 +449,13 @@ impl Stage {
         Ok(list.into_iter().map(|e| (e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect())
     }
 
-    /// Waits for an event of this reason with all of these texts, and returns its message.
+    /// Waits for an event of this reason (of any, if empty) with all of these texts, and returns its message.
     pub(crate) async fn event(&self, name: &str, reason: &str, texts: &[&str]) -> anyhow::Result<String> {
         self.until(&format!("event {reason} about {name} with {texts:?}"), async || {
             let events = self.events(name).await?;
-            let is =
-                |(of, message): &&(String, String)| of == reason && texts.iter().all(|text| message.contains(text));
+            let is = |(of, message): &&(String, String)| {
+                (reason.is_empty() || of == reason) && texts.iter().all(|text| message.contains(text))
+            };
             Ok(events.iter().find(is).map(|(_, message)| message.clone()).ok_or_else(|| format!("only {events:#?}")))
         })
         .await

@@ -169,10 +169,28 @@ async fn given_groups_are_taken_as_given_and_never_changed() {
     assert_eq!(front(vec![new.to_string()]).await, Ok(vec![new]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn nodes_admit_a_balancer_with_given_groups_as_upstream_does_and_follow_its_ports() {
+    let mut wanted = given(nth(1), &["one"]);
+    wanted.security.manage_backend_rules = true;
+    let mut case = Case::with(shared());
+    let one = case.world.aws.security_group(&case.world.vpc, "x", &[("Name", "one")]);
+    assert_eq!(case.ensure(&wanted, None).await.unwrap(), [one.clone()], "exactly those that are given");
+    wanted.listeners = vec![listener(30007)];
+    case.restart(Settings::default());
+    case.ensure(&wanted, Some(&[one.clone()])).await.unwrap();
+    let rules = case.rules(&case.world.node_group).await;
+    assert_eq!(rules, ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30007-30007 0.0.0.0/0 client=a1"]);
+    assert_eq!(case.rules(&one).await, Vec::<String>::new());
+    case.part.release(&case.op, &wanted.owner, "a1", &[one.clone()]).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+    assert!(case.group(&one).await.is_some());
+}
+
 // LB4
 #[tokio::test(start_paused = true)]
 async fn rules_for_given_groups_need_the_shared_one() {
-    let mut wanted = given(nth(1), &["one"]);
+    let mut wanted = by_group(given(nth(1), &["one"]));
     wanted.security.manage_backend_rules = true;
     let case = Case::new();
     let one = case.world.aws.security_group(&case.world.vpc, "x", &[("Name", "one")]);

@@ -1,0 +1,266 @@
+//! One look at everything that the cluster has, shared by Services that are looked at for the first time.
+//!
+//! After a restart every Service is compared with the cloud. Balancers, listeners, pools, health monitors and floating IPs
+//! are read once for all of them, page by page; only the members of a pool are a request of its own, since Octavia has no
+//! list of all. What the reading does not show, or shows amid a change, is looked at alone: it never proves that something
+//! is not there. In a project with many balancers of others the lists are long: no more pages are read than looks at single
+//! Services would have taken so far, and what was read is kept until more Services come.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use openstack_api::{
+    neutron::FloatingIp,
+    octavia::{HealthMonitor, IdRef, Listener, LoadBalancer, Pool, ProvisioningStatus},
+};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::{
+    api::Api,
+    memory::{Attached, Round, Rounds},
+    names,
+    observe::Question,
+    seen::Seen,
+    way::{PAGE, most_pages},
+};
+use crate::client::{Call, NextPage, OsError, Request};
+
+/// How old a reading may be that tells of a Service which this process has not touched. A restart with hundreds of Services
+/// may take minutes, because requests have a budget.
+const AGE: Duration = Duration::from_secs(300);
+
+/// The last reading. Whoever needs a newer one goes on with it, while others wait for that.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    sweep: tokio::sync::Mutex<Option<Sweep>>,
+    /// Services that were looked at since the last reading began, and when.
+    looks: Mutex<HashMap<Box<str>, Instant>>,
+}
+
+/// What of a list is read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// First, so that a balancer's time of change is never newer than its children.
+    Balancers,
+    Listeners,
+    Pools,
+    Monitors,
+    FloatingIps,
+    /// Everything is read.
+    Nothing,
+}
+
+/// A reading, complete or under way. Of others' things nothing is kept.
+#[derive(Debug)]
+struct Sweep {
+    round: Round,
+    begun: Instant,
+    part: Part,
+    next: Option<NextPage>,
+    pages: usize,
+    balancers: HashMap<Box<str>, LoadBalancer>,
+    listeners: HashMap<Box<str>, Vec<Listener>>,
+    pools: HashMap<Box<str>, Vec<Pool>>,
+    monitors: HashMap<Box<str>, HealthMonitor>,
+    /// By the port that they are attached to.
+    floating: HashMap<Box<str>, FloatingIp>,
+}
+
+/// What a reading shows of a Service: everything but members.
+pub(super) struct Swept {
+    pub(super) seen: Seen,
+    pub(super) floating: Attached,
+    pub(super) read_at: Instant,
+}
+
+impl Sweeps {
+    /// Shows what there is of a Service, by a reading that is newer than what this process did last; nothing when the
+    /// Service has to be looked at alone.
+    ///
+    /// # Errors
+    /// There is no turn for a request at the moment. Every other failure leads to a look at the Service alone, which says
+    /// what it is about.
+    pub(super) async fn find(
+        &self,
+        api: Api<'_>,
+        rounds: &Rounds,
+        question: &Question<'_>,
+        touched: Option<Round>,
+    ) -> Result<Option<Swept>, OsError> {
+        let looks = self.note(&question.who.uid);
+        let mut last = api.op.queue(self.sweep.lock()).await;
+        let counts = |sweep: &Sweep| sweep.begun.elapsed() < AGE && touched.is_none_or(|touched| sweep.round > touched);
+        let mut sweep = match last.take().filter(counts) {
+            Some(sweep) => sweep,
+            None if most_pages(looks) == 0 => return Ok(None),
+            None => Sweep::begin(rounds),
+        };
+        let read = sweep.read(api, question.cluster, most_pages(looks)).await;
+        let failed = matches!(&read, Err(error) if error.turn_after().is_none());
+        if failed || matches!(read, Ok(true)) {
+            self.looks.lock().clear();
+        }
+        let shown = if matches!(read, Ok(true)) { sweep.show(question) } else { None };
+        if !failed {
+            *last = Some(sweep);
+        }
+        match read {
+            Err(error) if failed => {
+                tracing::debug!(%error, "load balancers cannot be read together");
+                Ok(None)
+            }
+            read => read.map(|_| shown),
+        }
+    }
+
+    /// Counts the Services that were looked at, with this one.
+    fn note(&self, uid: &str) -> usize {
+        let mut looks = self.looks.lock();
+        looks.retain(|_, at| at.elapsed() < AGE);
+        looks.insert(uid.into(), Instant::now());
+        looks.len()
+    }
+}
+
+impl Sweep {
+    fn begin(rounds: &Rounds) -> Self {
+        Self {
+            round: rounds.begin(),
+            begun: Instant::now(),
+            part: Part::Balancers,
+            next: None,
+            pages: 0,
+            balancers: HashMap::new(),
+            listeners: HashMap::new(),
+            pools: HashMap::new(),
+            monitors: HashMap::new(),
+            floating: HashMap::new(),
+        }
+    }
+
+    /// Reads on until everything is read, or that many pages are. Tells whether everything is.
+    async fn read(&mut self, api: Api<'_>, cluster: &str, most: usize) -> Result<bool, OsError> {
+        while self.part != Part::Nothing && self.pages < most {
+            self.read_on(api, cluster).await?;
+        }
+        Ok(self.part == Part::Nothing)
+    }
+
+    /// Reads one page more.
+    async fn read_on(&mut self, api: Api<'_>, cluster: &str) -> Result<(), OsError> {
+        let then = match self.part {
+            Part::Balancers => {
+                let prefix = names::load_balancer_prefix(cluster);
+                for row in self.page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers").await? {
+                    if row.name.starts_with(&*prefix) || row.tags.iter().any(|tag| tag.starts_with(&*prefix)) {
+                        self.balancers.insert(row.id.as_str().into(), row);
+                    }
+                }
+                Part::Listeners
+            }
+            Part::Listeners => {
+                for row in self.page::<Listener>(api, Call::ListenerList, "listeners").await? {
+                    if let Some(of) = row.loadbalancers.iter().find(|of| self.balancers.contains_key(&*of.id)) {
+                        self.listeners.entry(of.id.as_str().into()).or_default().push(row);
+                    }
+                }
+                Part::Pools
+            }
+            Part::Pools => {
+                for row in self.page::<Pool>(api, Call::PoolList, "pools").await? {
+                    if let Some(of) = row.loadbalancers.iter().find(|of| self.balancers.contains_key(&*of.id)) {
+                        self.pools.entry(of.id.as_str().into()).or_default().push(row);
+                    }
+                }
+                Part::Monitors
+            }
+            Part::Monitors => {
+                let pools = self.pools.values().flatten();
+                let wanted: HashSet<String> = pools.filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
+                if !wanted.is_empty() {
+                    for row in self.page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors").await? {
+                        if wanted.contains(&row.id) {
+                            self.monitors.insert(row.id.as_str().into(), row);
+                        }
+                    }
+                }
+                Part::FloatingIps
+            }
+            Part::FloatingIps => {
+                let ports = self.balancers.values().filter_map(|balancer| balancer.vip_port_id.clone());
+                let ports: HashSet<String> = ports.collect();
+                for row in self.page::<FloatingIp>(api, Call::FloatingIpList, "floatingips").await? {
+                    if let Some(port) = row.port_id.clone().filter(|port| ports.contains(port)) {
+                        self.floating.entry(port.into()).or_insert(row);
+                    }
+                }
+                Part::Nothing
+            }
+            Part::Nothing => return Ok(()),
+        };
+        if self.next.is_none() {
+            self.part = then;
+        }
+        Ok(())
+    }
+
+    async fn page<T: DeserializeOwned>(&mut self, api: Api<'_>, call: Call, path: &str) -> Result<Vec<T>, OsError> {
+        let path = [path];
+        let request = Request::new(call, &path).query(&[("limit", PAGE)]);
+        let (rows, next) = api.client.get_page(api.op, &request, self.next.clone()).await?;
+        self.next = next;
+        self.pages += 1;
+        Ok(rows)
+    }
+
+    /// Gives a Service's balancer away, if the reading says all about it and nothing was amiss.
+    fn show(&mut self, question: &Question<'_>) -> Option<Swept> {
+        let id: Box<str> = match question.id {
+            Some(id) => id.into(),
+            None => {
+                let name = names::load_balancer(question.cluster, &question.who.namespace, &question.who.name);
+                let mut named = self.balancers.iter().filter(|(_, balancer)| *balancer.name == *name);
+                let (id, _) = named.next()?;
+                if named.next().is_some() {
+                    return None;
+                }
+                id.clone()
+            }
+        };
+        let balancer = self.balancers.get(&id)?;
+        if balancer.provisioning_status != ProvisioningStatus::Active {
+            return None;
+        }
+        let (listeners, pools) = (self.listeners.get(&id), self.pools.get(&id));
+        let (listeners, pools) = (listeners.map_or(&[][..], Vec::as_slice), pools.map_or(&[][..], Vec::as_slice));
+        // Something came or went between the lists.
+        if !are_all(&balancer.listeners, listeners.iter().map(|listener| &*listener.id))
+            || !are_all(&balancer.pools, pools.iter().map(|pool| &*pool.id))
+        {
+            return None;
+        }
+        let mut seen = Seen::bare(balancer.clone());
+        for id in pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.as_deref()) {
+            seen.monitors.insert(id.to_owned(), self.monitors.get(id)?.clone());
+        }
+        let floating = self.floating.get(balancer.vip_port_id.as_deref()?).cloned().into();
+        // Other Services of a shared balancer come for it as well.
+        if balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX)).count() > 1 {
+            (seen.listeners, seen.pools) = (listeners.to_vec(), pools.to_vec());
+        } else {
+            self.balancers.remove(&id);
+            seen.listeners = self.listeners.remove(&id).unwrap_or_default();
+            seen.pools = self.pools.remove(&id).unwrap_or_default();
+        }
+        Some(Swept { seen, floating, read_at: self.begun })
+    }
+}
+
+fn are_all<'a>(named: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
+    let named: BTreeSet<&str> = named.iter().map(|of| &*of.id).collect();
+    named == found.collect()
+}

@@ -1,0 +1,156 @@
+//! What is read once for many Services: after a restart, and while many balancers are busy.
+
+use ccm_core::{k8s::ServiceView, provider::Depth};
+use futures::future::join_all;
+use openstack_local::server::{Fault, FaultKind};
+
+use super::rig::{Rig, service};
+
+/// A process that has just started and knows nothing, with Services of one port that were served before.
+async fn restarted(services: usize) -> (Rig, Vec<ServiceView>) {
+    let rig = Rig::new(2).await;
+    let wanted: Vec<_> = (0..services).map(|n| service(&format!("web{n}"), &[80])).collect();
+    let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
+    (rig.restart().await, served)
+}
+
+async fn all_in_line(rig: &Rig, services: &[ServiceView]) {
+    for service in services {
+        assert_eq!(rig.plan(service).await.unwrap(), [], "{}", service.key());
+    }
+}
+
+fn singles(requests: &[String]) -> usize {
+    requests.iter().filter(|request| request.contains("/loadbalancers/")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_lists_are_read_once_and_members_for_each() {
+    let (rig, services) = restarted(10).await;
+    all_in_line(&rig, &services).await;
+    let requests = rig.requests();
+    assert_eq!(singles(&requests), 3, "the first few are looked at alone: {requests:#?}");
+    // Three Services alone, four lists, and members of seven.
+    assert_eq!(requests.len(), 3 * 5 + 4 + 7, "{requests:#?}");
+    // What was read in common is as good for members as what was read alone.
+    let mut rig = rig;
+    rig.add_node().await;
+    for service in &services {
+        rig.update(service).await.unwrap();
+    }
+    let writes = rig.requests().into_iter().filter(|request| request.starts_with("PUT")).count();
+    assert_eq!(writes, services.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_services_are_looked_at_alone() {
+    let (rig, services) = restarted(3).await;
+    all_in_line(&rig, &services).await;
+    let requests = rig.requests();
+    assert!(requests.iter().all(|request| !request.contains("limit=")), "{requests:#?}");
+}
+
+/// A page holds one row here, as if a thousand balancers of others were between any two of ours.
+#[tokio::test(start_paused = true)]
+async fn a_project_full_of_others_balancers_costs_little_more_than_looks_at_each() {
+    let (rig, services) = restarted(12).await;
+    rig.octavia(|settings| settings.page_max = 1).await;
+    all_in_line(&rig, &services).await;
+    let requests = rig.requests();
+    let is_shared = |request: &&String| {
+        request.contains("limit=") && !request.contains("loadbalancer_id=") && !request.contains("/members")
+    };
+    let listed = requests.iter().filter(is_shared).count();
+    assert!(listed <= 4 * services.len(), "{listed} pages");
+    // Each look alone, whose lists have a page more here, and no more than that again.
+    assert!(requests.len() <= 2 * 8 * services.len(), "{}", requests.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_a_balancer_is_not_served_by_what_was_read_before() {
+    let (rig, services) = restarted(6).await;
+    all_in_line(&rig, &services[..4]).await;
+    let id = rig.lbs().into_iter().find(|lb| lb.name.ends_with("_web5")).unwrap().id;
+    rig.change(|state, cx| openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap()).await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    // The reading shows a balancer whose members cannot be read: that is doubt, and what follows is read anew.
+    assert!(rig.plan(&services[5]).await.is_err());
+    let planned = rig.plan(&services[5]).await.unwrap();
+    assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["loadbalancer_create"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_away_without_a_fresh_look() {
+    let rig = Rig::new(2).await;
+    let wanted = ["a", "b", "c", "d", "e"].map(|name| service(name, &[80, 443]));
+    let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
+    let rig = rig.restart().await;
+    all_in_line(&rig, &served[..4]).await;
+    // Meanwhile somebody gives a listener to another Service.
+    let listener = rig.peek(|state| {
+        let listeners = state.octavia.listeners.iter();
+        let mut of_e = listeners.filter(|row| row.body.name.ends_with("_e") && row.body.protocol_port == 443);
+        of_e.next().unwrap().body.id.clone()
+    });
+    let tag = "kube_service_c1_ns_other".to_owned();
+    rig.change(|state, _| state.octavia.listeners.update(&listener, |row| row.body.tags = vec![tag])).await;
+    let mut only = served[4].clone();
+    only.ports = only.ports[..1].into();
+    let before = rig.listeners().len();
+    rig.ensure(&only, Depth::Verify).await.result.unwrap();
+    assert_eq!(rig.listeners().len(), before, "it is not ours to delete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_fail_lead_to_looks_at_each() {
+    let (rig, services) = restarted(8).await;
+    let kind = FaultKind::Body { code: 200, text: "<html>".into() };
+    let path = "/load-balancer/v2.0/lbaas/listeners";
+    // The first three are looked at alone, and then all listeners are asked for.
+    rig.local.cloud().faults.add(Fault::new(path, kind).after(3).times(1));
+    all_in_line(&rig, &services).await;
+    let requests = rig.requests();
+    assert_eq!(singles(&requests), 7, "it is tried once more after a few: {requests:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_busy_balancers_are_looked_at_together() {
+    let rig = Rig::new(2).await;
+    rig.octavia(|settings| settings.pending_ms = 30_000).await;
+    let names: Vec<String> = (0..40).map(|n| format!("web{n}")).collect();
+    let services: Vec<_> = names.iter().map(|name| service(name, &[80])).collect();
+    let served = join_all(services.iter().map(|service| rig.settle(service))).await;
+    let requests = rig.requests();
+    let shared = requests.iter().filter(|request| request.contains("limit=") || request.contains("tags-any")).count();
+    assert!(singles(&requests) <= 10, "{requests:#?}");
+    assert!((1..=40).contains(&shared), "{requests:#?}");
+    assert_eq!(rig.lbs().len(), 40);
+
+    // One alone is looked at as ever: at once, and then less and less often.
+    let other = rig.settle(&service("other", &[80])).await;
+    let requests = rig.requests();
+    assert!(requests.iter().all(|request| !request.contains("limit=") && !request.contains("tags-any")));
+    assert!((6..=12).contains(&singles(&requests)), "{requests:#?}");
+
+    let served: Vec<_> = served.into_iter().chain([other]).collect();
+    join_all(served.iter().map(|service| rig.remove(service))).await;
+    assert!(rig.lbs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_at_many_that_fail_lead_to_looks_at_each() {
+    let rig = Rig::new(2).await;
+    rig.octavia(|settings| settings.pending_ms = 10_000).await;
+    let services: Vec<_> = (0..8).map(|n| service(&format!("web{n}"), &[80])).collect();
+    for service in &services {
+        drop(rig.ensure(service, Depth::Verify).await);
+    }
+    let path = "/load-balancer/v2.0/lbaas/loadbalancers";
+    let kind = FaultKind::Body { code: 200, text: "<html>".into() };
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    rig.requests();
+    rig.local.cloud().faults.add(Fault::new(path, kind).method("GET").times(1));
+    assert!(rig.ensure(&services[0], Depth::Verify).await.result.is_ok());
+    let requests = rig.requests();
+    assert_eq!((requests.len(), singles(&requests)), (2, 1), "{requests:#?}");
+}

@@ -1,0 +1,194 @@
+//! How many requests the whole manager makes for a cluster of some size: the numbers are a promise, which the table
+//! "OpenStack calls" of `docs/benchmarks.md` repeats.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::cluster::{Cluster, MINUTE, Running};
+
+const SERVICES: usize = 300;
+/// How long a balancer takes to be made, and for a change, with virtual machines behind it.
+const MAKING: Duration = Duration::from_secs(40);
+const CHANGING: Duration = Duration::from_secs(4);
+
+/// How often each request was made.
+struct Tally(BTreeMap<String, usize>);
+
+impl Tally {
+    fn sum(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    fn of(&self, request: &str) -> usize {
+        self.0.get(request).copied().unwrap_or_default()
+    }
+
+    /// Takes out requests that ask whether balancers are ready.
+    fn without_polls(mut self) -> (Self, usize) {
+        let polls =
+            ["octavia GET loadbalancers/{id}", "octavia GET loadbalancers?tags-any", "octavia GET loadbalancers"];
+        let found = polls.iter().filter_map(|poll| self.0.remove(*poll)).sum();
+        (self, found)
+    }
+
+    /// Takes out requests about servers and their ports: those that a node itself costs.
+    fn without_nodes(mut self) -> (Self, usize) {
+        let before = self.sum();
+        self.0.retain(|request, _| !request.starts_with("nova") && !request.starts_with("neutron GET ports"));
+        let left = self.sum();
+        (self, before - left)
+    }
+}
+
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Cluster {
+    /// Counts the requests since the last count, without those for tokens and versions.
+    fn tally(&self, what: &str) -> Tally {
+        let journal = &self.stage.cloud.cloud().journal;
+        let (mut tally, mut seconds) = (BTreeMap::new(), BTreeMap::<i64, usize>::new());
+        let entries = journal.entries();
+        for entry in &entries {
+            let Some((service, route)) = shortened(&entry.route) else { continue };
+            let filter = ["name=", "tags-any=", "loadbalancer_id=", "port_id=", "device_id="];
+            let filter = filter.iter().find(|filter| entry.query.split('&').any(|pair| pair.starts_with(**filter)));
+            let filter = filter.map(|filter| format!("?{}", &filter[..filter.len() - 1])).unwrap_or_default();
+            *tally.entry(format!("{service} {} {route}{filter}", entry.method)).or_default() += 1;
+            *seconds.entry(entry.at.as_second()).or_default() += 1;
+        }
+        journal.clear();
+        let tally = Tally(tally);
+        // Shown by `--nocapture`.
+        let (most, took) = (seconds.values().max(), entries.first().zip(entries.last()));
+        let took = took.map(|(first, last)| last.at.duration_since(first.at));
+        println!("{what}: {} requests, at most {most:?} a second, {took:?}: {tally:#?}", tally.sum());
+        tally
+    }
+
+    /// The manager without routes. Addresses of nodes are not refreshed, so that what Services cost stands alone.
+    async fn serving(&self) -> Running {
+        let controllers = "--controllers=cloud-node,cloud-node-lifecycle,service";
+        self.start(&[controllers, "--node-status-update-frequency=24h", "--load-balancer-verify-period=6h"]).await
+    }
+
+    /// A cluster with this many nodes and Services, all served.
+    async fn served(nodes: usize, services: usize) -> (Self, Running) {
+        let cluster = Self::new(nodes).await;
+        let running = cluster.serving().await;
+        cluster.join(|_, spec| spec).await;
+        cluster.until_initialized().await;
+        cluster.pending(MAKING).await;
+        cluster.tally("start");
+        for n in 0..services {
+            cluster.serve(&format!("web{n}")).await;
+        }
+        cluster.until_served(services).await;
+        cluster.pending(CHANGING).await;
+        (cluster, running)
+    }
+}
+
+/// Names the service of a route, and what is left of it; nothing of those that open a service.
+fn shortened(route: &str) -> Option<(&'static str, &str)> {
+    let services =
+        [("/load-balancer/v2.0/lbaas/", "octavia"), ("/network/v2.0/", "neutron"), ("/compute/v2.1/", "nova")];
+    services.iter().find_map(|(prefix, service)| Some((*service, route.strip_prefix(prefix)?)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_nodes_take_a_few_lists_of_servers() {
+    let cluster = Cluster::new(1000).await;
+    let _running = cluster.start(&["--controllers=cloud-node,cloud-node-lifecycle"]).await;
+    cluster.join(|_, spec| spec).await;
+    cluster.until_initialized().await;
+    let made = cluster.tally("initialise 1,000 nodes");
+    assert!(made.of("nova GET servers/detail") <= 5, "{made:?}");
+    assert!(made.sum() <= 12, "{made:?}");
+
+    tokio::time::sleep(60 * MINUTE).await;
+    let hour = cluster.tally("an hour of 1,000 nodes");
+    assert!(hour.sum() <= 40, "{hour:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_with_one_port_takes_at_most_six_requests_beside_polls() {
+    let (cluster, _running) = Cluster::served(3, 0).await;
+    cluster.pending(MAKING).await;
+    cluster.serve("first").await;
+    cluster.until_served(1).await;
+    let (first, polls) = cluster.tally("create the first load balancer").without_polls();
+    assert!(first.sum() <= 6, "{first:?}");
+    assert!(polls <= 12, "{polls}");
+    cluster.serve("second").await;
+    cluster.until_served(2).await;
+    let (second, _) = cluster.tally("create a load balancer").without_polls();
+    assert!(second.sum() <= 5, "{second:?}");
+
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(cluster.tally("ten minutes").sum(), 0);
+
+    cluster.pending(CHANGING).await;
+    cluster.withdraw(&["second".to_owned()]).await;
+    let (deleted, _) = cluster.tally("delete a load balancer").without_polls();
+    assert!(deleted.sum() <= 5, "{deleted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_hundred_services_cost_nothing_but_what_changes() {
+    let (mut cluster, running) = Cluster::served(3, SERVICES).await;
+    let (made, polls) = cluster.tally("create 300 load balancers").without_polls();
+    assert!(made.sum() <= 5 * SERVICES, "{made:?}");
+    println!("polls: {polls}");
+
+    tokio::time::sleep(120 * MINUTE).await;
+    assert_eq!(cluster.tally("nothing happens for two hours").sum(), 0);
+
+    cluster.grow().await;
+    cluster.until_initialized().await;
+    tokio::time::sleep(4 * MINUTE).await;
+    let (added, polls) = cluster.tally("a node is added").without_polls();
+    let (added, _) = added.without_nodes();
+    assert_eq!((added.of("octavia PUT pools/{pool}/members"), added.sum()), (SERVICES, SERVICES), "{added:?}");
+    println!("polls: {polls}");
+
+    drop(running);
+    let _running = cluster.serving().await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let restart = cluster.tally("restart");
+    println!("{}", restart.sum());
+
+    cluster.end(&cluster.servers[1]).await;
+    cluster.until("the node is gone", |nodes| nodes.len() == 3).await;
+    tokio::time::sleep(4 * MINUTE).await;
+    let (removed, _) = cluster.tally("a node is removed").without_polls();
+    let (removed, _) = removed.without_nodes();
+    assert_eq!((removed.of("octavia PUT pools/{pool}/members"), removed.sum()), (SERVICES, SERVICES), "{removed:?}");
+
+    let names: Vec<String> = (0..SERVICES).map(|n| format!("web{n}")).collect();
+    cluster.withdraw(&names).await;
+    let (deleted, polls) = cluster.tally("delete 300 load balancers").without_polls();
+    println!("{} and {polls}", deleted.sum());
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_cost_one_request_a_pass() {
+    let cluster = Cluster::new(300).await;
+    let flags = ["--controllers=cloud-node,cloud-node-lifecycle,route", "--cluster-cidr=10.240.0.0/12"];
+    let _running = cluster.start(&[&flags[..], &["--node-status-update-frequency=24h"]].concat()).await;
+    cluster.join(|n, spec| spec.pod_cidr(format!("10.{}.{}.0/24", 240 + n / 250, n % 250))).await;
+    cluster.until_initialized().await;
+    tokio::time::sleep(5 * MINUTE).await;
+    assert_eq!(cluster.stage.router().routes.len(), 300);
+    cluster.tally("initialise 300 nodes and make their routes");
+    tokio::time::sleep(10 * MINUTE).await;
+    let passes = cluster.tally("ten minutes of routes");
+    println!("{passes:?}");
+    cluster.end(&cluster.servers[7]).await;
+    cluster.until("the node is gone", |nodes| nodes.len() == 299).await;
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(cluster.stage.router().routes.len(), 299);
+    cluster.tally("a node with a route goes");
+}
