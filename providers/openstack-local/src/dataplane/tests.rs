@@ -7,4 +7,5 @@ mod http;
 mod panics;
 mod rig;
 mod tcp;
+mod threads;
 mod udp;

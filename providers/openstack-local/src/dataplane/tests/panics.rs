@@ -21,7 +21,7 @@ use crate::dataplane::{
     workers::Workers,
 };
 
-fn front(connection_limit: Option<u32>) -> Front {
+pub(super) fn front(connection_limit: Option<u32>) -> Front {
     let stop = CancellationToken::new();
     let front = Front::new("listener-7".into(), settings(connection_limit), stop.clone(), stop, TaskTracker::new());
     front.tasks.close();

@@ -190,7 +190,7 @@ fn local(protocol: Protocol, health: Option<u16>) -> ServiceView {
     }
 }
 
-// H01 H02 H03 H04 B03
+// H01 H02 H03 H04
 #[test]
 fn monitors_ask_kube_proxy_where_the_driver_can() {
     let checks =

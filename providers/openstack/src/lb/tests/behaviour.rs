@@ -14,7 +14,7 @@ fn ends(rig: &Rig, port: u16) -> Vec<String> {
     rig.members(port).iter().map(|member| format!("{}:{}", member.address, member.protocol_port)).collect()
 }
 
-// Q04
+// Q04 A18
 #[tokio::test(start_paused = true)]
 async fn a_service_gets_a_balancer_under_upstreams_names() {
     let rig = Rig::new(2).await;
