@@ -29,7 +29,11 @@ pub mod trunks;
 
 use openstack_api::neutron as api;
 
-pub use self::{resource::Resource, routes::routes, rows::{LimitsRow, QuotaRow}};
+pub use self::{
+    resource::Resource,
+    routes::routes,
+    rows::{LimitsRow, QuotaRow},
+};
 use crate::state::tables;
 
 /// What a device is that owns an interface of a router.

@@ -66,12 +66,7 @@ pub(super) struct Poll<'a> {
 
 impl Polls {
     /// Looks at a balancer; nothing if Octavia, asked for it alone, says that it is not there.
-    pub(super) async fn look(
-        &self,
-        api: Api<'_>,
-        rounds: &Rounds,
-        poll: Poll<'_>,
-    ) -> Result<Answer, OsError> {
+    pub(super) async fn look(&self, api: Api<'_>, rounds: &Rounds, poll: Poll<'_>) -> Result<Answer, OsError> {
         self.expect(poll.id, poll.tag.unwrap_or_default());
         let shared = if self.is_crowded() { self.shared(api, rounds, poll).await? } else { None };
         let (balancer, round) = match shared {
@@ -98,12 +93,7 @@ impl Polls {
         state.waiting.len() > FEW
     }
 
-    async fn shared(
-        &self,
-        api: Api<'_>,
-        rounds: &Rounds,
-        poll: Poll<'_>,
-    ) -> Result<Option<Answer>, OsError> {
+    async fn shared(&self, api: Api<'_>, rounds: &Rounds, poll: Poll<'_>) -> Result<Option<Answer>, OsError> {
         let came = rounds.now();
         if let Some(answer) = self.answer(poll, came) {
             return Ok(Some(answer));

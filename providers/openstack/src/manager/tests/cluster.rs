@@ -15,9 +15,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use openstack_api::neutron::{
-    GatewayRequest, NetworkCreate, QuotaUpdate, RouterUpdate, SubnetCreate,
-};
+use openstack_api::neutron::{GatewayRequest, NetworkCreate, QuotaUpdate, RouterUpdate, SubnetCreate};
 use openstack_local::{neutron, octavia};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -74,8 +72,7 @@ impl Cluster {
                 };
                 neutron::subnets::create(state, cx, addresses)?;
                 let gateway = GatewayRequest { network_id: Some(public.id.clone()), ..GatewayRequest::default() };
-                let gateway =
-                    RouterUpdate { external_gateway_info: Some(Some(gateway)), ..RouterUpdate::default() };
+                let gateway = RouterUpdate { external_gateway_info: Some(Some(gateway)), ..RouterUpdate::default() };
                 neutron::routers::update(state, cx, &router, gateway)?;
                 let inner = state.neutron.subnets.iter().find(|subnet| subnet.cidr == "10.0.0.0/16");
                 Ok((public.id, inner.map(|subnet| subnet.id.clone()).unwrap_or_default()))
