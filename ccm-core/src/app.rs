@@ -1,5 +1,7 @@
 //! The process: arguments, logging, signals, exit code. A provider's `main` calls [`run`] and nothing else.
 
+mod orphans;
+
 use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
 
 use axum::Router;
@@ -42,6 +44,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be
 /// built, lost leadership and every other failure.
 ///
+/// With `orphans` as the first argument it prints what the cloud holds for this cluster and nobody asks for, with the same
+/// flags and some more (`orphans --help`), and exits with 0 when nothing of it is left, 2 when something is, 1 on failure.
+///
 /// `build` constructs the provider from the checked configuration, before leader election, so that a bad cloud
 /// configuration ends a standby too. An error ends the process, so a cloud that is down should be none: `build` may wait
 /// for it. The pages are served meanwhile, `/readyz` fails, and a signal drops the future. What can wait belongs into
@@ -68,6 +73,9 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
+    let mut args = args.into_iter().peekable();
+    let orphans = args.next_if(|word| word == orphans::WORD).is_some();
+    let product = if orphans { orphans::product(product) } else { product };
     let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
             say(&mut std::io::stdout(), &text);
@@ -86,7 +94,11 @@ where
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
-    let result = run_manager(product, config, verbosity, build).await;
+    let result = if orphans {
+        Box::pin(orphans::run(product, config, build)).await
+    } else {
+        run_manager(product, config, verbosity, build).await
+    };
     if let Some(traces) = traces {
         traces.shutdown().await;
     }

@@ -23,10 +23,15 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 ];
 
 /// Programs in Go that run beside ours: their names, their modules below `tests`, and their main packages.
-const GO_PROGRAMS: [(&str, &str, &str); 3] = [
+const GO_PROGRAMS: [(&str, &str, &str); 4] = [
     (assets::GO_ELECTOR, "control-plane/elector", "."),
     (assets::GO_CCM, "bench/go", "."),
     (assets::AWS_CCM, "control-plane/aws", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"),
+    (
+        assets::OPENSTACK_CCM,
+        "control-plane/openstack",
+        "k8s.io/cloud-provider-openstack/cmd/openstack-cloud-controller-manager",
+    ),
 ];
 
 /// Cargo's target directory.

@@ -10,6 +10,7 @@ mod control_plane;
 mod licenses;
 mod process;
 mod python;
+mod sbom;
 mod test;
 mod tidy;
 
@@ -37,6 +38,8 @@ enum Task {
     Tidy,
     /// Checks the licences, sources and bans of `deny.toml` on what this machine would build; offline
     Licenses,
+    /// Prints a bill of materials of one program (CycloneDX, JSON) from the lock file; offline
+    Sbom(sbom::Arguments),
     /// Formats the code, or with `--check` fails when it is not formatted
     Fmt {
         /// Changes nothing
@@ -67,6 +70,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Tidy => tidy::run(),
         Task::Licenses => licenses::run(),
+        Task::Sbom(arguments) => sbom::run(&arguments),
         Task::Fmt { check } => {
             let mut fmt = process::cargo()?;
             fmt.args(["fmt", "--all"]);

@@ -39,6 +39,8 @@ pub struct Config {
     pub service: ServiceConfig,
     /// The node-IPAM controller.
     pub node_ipam: NodeIpamConfig,
+    /// The search for cloud objects that nobody asks for.
+    pub orphans: OrphansConfig,
     /// Comparing instead of working.
     pub shadow: ShadowConfig,
     /// The HTTPS server for health, metrics and configuration.
@@ -125,6 +127,7 @@ impl Config {
             route: RouteConfig::default(),
             service: ServiceConfig { concurrent_syncs: NonZeroUsize::MIN, verify_period: Duration::ZERO },
             node_ipam: NodeIpamConfig::default(),
+            orphans: OrphansConfig::default(),
             shadow: ShadowConfig::default(),
             serving: ServingConfig::blank(),
             authentication: AuthenticationConfig::default(),
@@ -141,6 +144,17 @@ impl Config {
             raw: Raw::default(),
         }
     }
+}
+
+/// The search for cloud objects that nobody asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OrphansConfig {
+    /// Time between two looks; zero for none.
+    pub report_period: Duration,
+    /// Whether orphans are deleted.
+    pub collect: bool,
+    /// How old they have to be for that.
+    pub minimum_age: Duration,
 }
 
 /// Comparing instead of working.

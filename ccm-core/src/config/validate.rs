@@ -7,7 +7,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 
 use ipnet::IpNet;
 
-use super::types::{Config, LeaderElectionConfig, ResourceLock};
+use super::types::{Config, LeaderElectionConfig, OrphansConfig, ResourceLock};
 use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
 use crate::telemetry::logging;
 
@@ -25,6 +25,7 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     check_cluster_cidrs(config, &mut errors);
     node_ipam::check(config, &mut errors);
     check_concurrency(config, &mut errors);
+    check_orphans(config, &mut errors);
     check_leader_election(config, &mut errors);
     check_client(config, &mut errors);
     check_serving(config, &mut errors);
@@ -110,6 +111,15 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
         if period.is_zero() {
             errors.push(rejected(flag, &duration::format(period), "must be greater than zero"));
         }
+    }
+}
+
+/// Deleting what is never looked for is a wish that would be ignored.
+fn check_orphans(config: &Config, errors: &mut Vec<ConfigError>) {
+    let OrphansConfig { report_period, collect, .. } = config.orphans;
+    if collect && report_period.is_zero() {
+        let reason = "orphans are not looked for: set --orphan-report-period, too";
+        errors.push(rejected("collect-orphans", &collect, reason));
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod node;
 pub mod node_ipam;
 pub mod node_lifecycle;
+pub mod orphans;
 mod report;
 pub mod route;
 pub mod service;

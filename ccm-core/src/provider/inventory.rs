@@ -33,7 +33,7 @@ pub struct OwnedObject {
 }
 
 /// Kubernetes object that a cloud object was made for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The cluster as a whole.
     Cluster,

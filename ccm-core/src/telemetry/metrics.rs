@@ -54,7 +54,7 @@ pub(crate) fn outcome(error: Option<&CloudError>) -> &'static str {
 const CALL_SECONDS: [f64; 11] = [0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// What the controllers ask of a provider.
-const OPERATIONS: [&str; 7] = [
+const OPERATIONS: [&str; 9] = [
     "describe_instances",
     "list_routes",
     "apply_routes",
@@ -62,6 +62,8 @@ const OPERATIONS: [&str; 7] = [
     "update_load_balancer_backends",
     "plan_load_balancer",
     "delete_load_balancer",
+    "list_owned",
+    "delete_owned",
 ];
 /// Those that are about many objects.
 const BATCHED: [&str; 3] = ["describe_instances", "list_routes", "apply_routes"];

@@ -20,7 +20,7 @@ use crate::{
     config::controllers as names,
     controllers::{
         node::metrics::NodeMetrics, node_ipam::metrics::IpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
-        route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
+        orphans::metrics::OrphanMetrics, route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
     },
     runtime::{
         api::ApiMetrics,
@@ -106,6 +106,11 @@ const SECTIONS: &[Section] = &[
     ("Node-lifecycle controller", "There when it runs.", |registry| Ok(keep(LifecycleMetrics::register(registry)?))),
     ("Route controller", "There when it runs.", |registry| Ok(keep(RouteMetrics::register(registry)?))),
     ("Service controller", "There when it runs.", |registry| Ok(keep(ServiceMetrics::register(registry)?))),
+    ("Orphans", "There when the service controller runs and the provider keeps an inventory.", |registry| {
+        let metrics = OrphanMetrics::register(registry)?;
+        metrics.found(&mut [("kind".into(), 0)].into(), std::iter::empty());
+        Ok(keep(()))
+    }),
     ("Node-IPAM controller", "There when it runs.", |registry| {
         IpamMetrics::register(registry)?.init("10.0.0.0/8");
         Ok(keep(()))

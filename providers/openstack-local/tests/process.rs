@@ -4,6 +4,8 @@
 
 #[path = "process/cloud.rs"]
 mod cloud;
+#[path = "process/traffic.rs"]
+mod traffic;
 
 use std::time::{Duration, Instant};
 

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
 
 use ccm_core::app::BoxError;
+#[cfg(feature = "demo")]
 use clap::{Parser, Subcommand};
 
 use crate::{
@@ -11,7 +12,11 @@ use crate::{
     manager,
 };
 
+/// The command that shows the controllers at work. Any other first argument belongs to the cloud-controller-manager.
+pub const DEMO: &str = "demo";
+
 /// Command line of `ccm-openstack` when its first argument is one of the commands.
+#[cfg(feature = "demo")]
 #[derive(Debug, Parser)]
 #[command(name = "ccm-openstack", about = "Cloud-controller-manager for OpenStack")]
 pub struct Cli {
@@ -21,44 +26,45 @@ pub struct Cli {
 }
 
 /// Commands.
+#[cfg(feature = "demo")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show the controllers at work on a local cloud, in one process and on loopback only.
-    #[cfg(feature = "demo")]
     Demo(crate::demo::DemoArgs),
 }
 
-/// Names of the commands; any other first argument belongs to the cloud-controller-manager.
-pub const COMMANDS: [&str; 1] = ["demo"];
-
-/// Runs the binary: one of the commands if the first argument names one, otherwise the cloud-controller-manager, which has
-/// no commands and its own rules for flags.
+/// Runs the binary: the demo if the first argument names it, otherwise the cloud-controller-manager, which has no commands and
+/// its own rules for flags.
 pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let is_command = args.get(1).is_some_and(|first| COMMANDS.iter().any(|command| first == command));
-    if !is_command {
-        let args = args.into_iter().skip(1);
-        return Box::pin(manager::run(args, Environment::of_process(), connect)).await;
+    if args.get(1).is_some_and(|first| first == DEMO) {
+        return demo(args).await;
     }
-    match Box::pin(run(Cli::parse_from(args))).await {
+    Box::pin(manager::run(args.into_iter().skip(1), Environment::of_process(), connect)).await
+}
+
+#[cfg(feature = "demo")]
+async fn demo(args: Vec<OsString>) -> ExitCode {
+    let Command::Demo(args) = Cli::parse_from(args).command;
+    match Box::pin(crate::demo::run(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing can be done about a closed error stream.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            say(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs a command to its end.
-///
-/// # Errors
-/// What a person must know to make it work.
-pub async fn run(cli: Cli) -> anyhow::Result<()> {
-    match cli.command {
-        #[cfg(feature = "demo")]
-        Command::Demo(args) => crate::demo::run(args).await,
-    }
+#[cfg(not(feature = "demo"))]
+#[expect(clippy::unused_async, reason = "the one with a demo awaits")]
+async fn demo(_: Vec<OsString>) -> ExitCode {
+    say("error: this binary was built without its feature demo");
+    ExitCode::FAILURE
+}
+
+fn say(line: &str) {
+    // Nothing can be done about a closed error stream.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Makes the transport over sockets.

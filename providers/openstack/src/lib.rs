@@ -2,6 +2,10 @@
 
 #![deny(missing_docs)]
 
+// So that what tests inside and outside share can name the crate alike.
+#[cfg(test)]
+extern crate self as ccm_openstack;
+
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -14,5 +18,9 @@ pub mod provider;
 pub mod provider_id;
 pub mod routes;
 
+#[cfg(test)]
+mod conformance_tests;
+#[cfg(test)]
+mod explore_tests;
 #[cfg(test)]
 mod stage;

@@ -1,7 +1,6 @@
 //! The Helm chart with this provider: what it renders is what the binary takes, and an installed release serves a cluster.
 //!
 //! Without the programs of the control plane, helm among them, the tests say that they are skipped.
-#![cfg(feature = "demo")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 #[allow(dead_code, reason = "other suites use the rest")]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind};
 use ccm_mock::cloud::{
-    CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
-    LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch, RouteEdit,
+    CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
+    Members, MockCloud, OwnedRoute, RouteBatch, RouteEdit,
 };
 
 use crate::{
@@ -26,7 +26,13 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    async fn call<T, F>(&self, kind: Kind, action: &str, object: &str, call: impl FnOnce(MockCloud) -> F) -> Result<T, CloudError>
+    async fn call<T, F>(
+        &self,
+        kind: Kind,
+        action: &str,
+        object: &str,
+        call: impl FnOnce(MockCloud) -> F,
+    ) -> Result<T, CloudError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, CloudError>> + Send + 'static,
@@ -130,9 +136,12 @@ impl CloudApi for Reach {
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
         let cluster = cluster.to_owned();
-        self.call(Kind::Read, "list_load_balancers", "", |cloud| async move {
-            cloud.list_load_balancers(&cluster).await
-        })
+        self.call(
+            Kind::Read,
+            "list_load_balancers",
+            "",
+            |cloud| async move { cloud.list_load_balancers(&cluster).await },
+        )
         .await
     }
 }

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ccm_core::provider::ErrorKind;
 use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::runtime::Runtime;
@@ -14,8 +15,8 @@ use tokio::runtime::Runtime;
 use crate::{
     fault::{At, Class, Fault, Shot},
     judge,
-    planted::Bug,
-    scenario::Scenario,
+    planted::{Bug, Plant},
+    scenario::{self, Scenario},
     seam::{Point, Step},
     world::World,
 };
@@ -24,10 +25,16 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// From then on until the recording ends, for what follows.
 const EPILOGUE: Duration = Duration::from_secs(5);
-/// How long what is under way may take to end.
-const REST: Duration = Duration::from_secs(120);
-/// How long nothing may be written after that.
+/// Between what has happened before and the story.
+const REST: Duration = Duration::from_secs(30);
+/// How long nothing is written in a world that is quiet: twice the period at which nodes are looked at again.
 const QUIET: Duration = Duration::from_secs(600);
+/// The same where processes keep a lease, which costs a request each second.
+const ELECTED_QUIET: Duration = Duration::from_secs(150);
+/// Renewals of a lease are alike; so many of them are points.
+const RENEWALS: u32 = 3;
+/// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
+const NOISE: Duration = Duration::from_secs(3600);
 /// The second fault of a pair comes among so many operations after the first.
 const NEAR: u32 = 25;
 
@@ -83,14 +90,16 @@ pub struct Explorer {
     /// Makes a runtime of this thread alone whose time is virtual.
     runtime: fn() -> Runtime,
     effort: Effort,
+    /// Hears of each finding at once.
+    tell: fn(&str),
     bases: Mutex<BTreeMap<&'static str, Slot>>,
     counts: Mutex<BTreeMap<(&'static str, String), Count>>,
 }
 
 impl Explorer {
     /// An explorer whose runs happen in runtimes of this kind.
-    pub fn new(runtime: fn() -> Runtime, effort: Effort) -> Self {
-        Self { runtime, effort, bases: Mutex::default(), counts: Mutex::default() }
+    pub fn new(runtime: fn() -> Runtime, effort: Effort, tell: fn(&str)) -> Self {
+        Self { runtime, effort, tell, bases: Mutex::default(), counts: Mutex::default() }
     }
 
     /// One run, which is compared with `state` at its end.
@@ -110,11 +119,12 @@ impl Explorer {
         let slot = self.bases.lock().entry(scenario.name).or_default().clone();
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
-            let end = outcome.steps.iter().position(|step| step.point.label.is_empty()).unwrap_or(outcome.steps.len());
-            let points = outcome.steps[..end].iter().map(|step| step.point.clone()).collect();
+            let points = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
             match &*outcome.findings {
                 [] => Ok(Base { points, state: outcome.state }),
-                findings => Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome))),
+                findings => {
+                    Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
+                }
             }
         });
         match base {
@@ -131,11 +141,7 @@ impl Explorer {
         let slot = self.base(scenario)?;
         let Some(Ok(base)) = slot.get() else { return Ok(()) };
         let faults: Vec<Fault> = Fault::all().into_iter().filter(|f| f.class() == class && self.tries(*f)).collect();
-        let plans = base.points.iter().flat_map(|point| {
-            let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
-            fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }])
-        });
-        self.all(scenario, class.as_str(), base, plans)
+        self.all(scenario, class.as_str(), base, singles(scenario, base, &faults).into_iter())
     }
 
     /// Random pairs of faults from a seed, so many.
@@ -152,13 +158,39 @@ impl Explorer {
             let point = &base.points[random.random_range(0..base.points.len())];
             let [first, second] = [(); 2].map(|()| faults[random.random_range(0..faults.len())]);
             // What the second one meets is not known, so it must be one that any operation may meet.
-            let anywhere = second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
+            let anywhere =
+                second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
             if first.fits(point, scenario.is_elected()) && anywhere {
                 let first = Shot { at: At::Point(point.label.clone()), fault: first };
                 plans.push(vec![first, Shot { at: At::Next(random.random_range(1..=NEAR)), fault: second }]);
             }
         }
         self.all(scenario, "pairs", base, plans.into_iter())
+    }
+
+    /// Looks for a planted bug, and returns the first finding that names it.
+    ///
+    /// # Errors
+    /// What was found instead, or that nothing was.
+    pub fn hunt(&self, plant: &Plant) -> Result<String, String> {
+        let scenario = scenario::all().into_iter().find(|scenario| scenario.name == plant.scenario);
+        let scenario = scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Err("there is no base".to_owned()) };
+        let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
+        let faults: Vec<Fault> = faults.collect();
+        let mut plans = vec![Vec::new()];
+        plans.extend(singles(scenario, base, &faults));
+        let mut others = Vec::new();
+        for shots in plans {
+            let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
+            match outcome.findings.iter().find(|finding| finding.contains(plant.says)) {
+                Some(finding) if plant.class.is_none() == shots.is_empty() => return Ok(finding.clone()),
+                Some(_) => return Err(format!("it shows without a fault: {:?}", outcome.findings)),
+                None => others.extend(outcome.findings),
+            }
+        }
+        Err(format!("{} was not found; these were: {others:?}", plant.name))
     }
 
     /// One run by its name.
@@ -177,10 +209,20 @@ impl Explorer {
     }
 
     fn tries(&self, fault: Fault) -> bool {
-        let _ = fault;
-        match self.effort {
-            Effort::Bounded | Effort::Full => true,
-        }
+        let cheap = matches!(
+            fault,
+            Fault::CrashBefore
+                | Fault::CrashAfter
+                | Fault::Lost
+                | Fault::Hang
+                | Fault::Lag
+                | Fault::StaleStart
+                | Fault::Expire
+                | Fault::Late
+                | Fault::Status(409 | 410 | 500)
+                | Fault::Cloud(ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::NotFound)
+        );
+        self.effort == Effort::Full || cheap
     }
 
     fn all(
@@ -198,8 +240,10 @@ impl Explorer {
             count.missed += usize::from(outcome.fired < shots.len());
             if !outcome.findings.is_empty() {
                 count.failed += 1;
+                let text = format!("{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
+                (self.tell)(&text);
                 // A string takes everything.
-                let _ = writeln!(found, "{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
+                let _ = writeln!(found, "{text}");
             }
         }
         count.took = started.elapsed();
@@ -215,8 +259,7 @@ impl Explorer {
         for (name, slot) in bases.iter() {
             let Some(Ok(base)) = slot.get() else { continue };
             let of: Vec<_> = counts.iter().filter(|((scenario, _), _)| scenario == name).collect();
-            let line: Vec<String> =
-                of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
+            let line: Vec<String> = of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
             points += base.points.len();
             runs += of.iter().map(|(_, count)| count.runs).sum::<usize>();
             missed += of.iter().map(|(_, count)| count.missed).sum::<usize>();
@@ -226,6 +269,21 @@ impl Explorer {
         let _ = writeln!(text, "{points} single-fault points, {runs} runs, in {missed} of them a fault did not happen");
         text
     }
+}
+
+/// Whether faults happen here.
+fn counts(point: &Point) -> bool {
+    let count = point.label.rsplit_once('#').and_then(|(_, count)| count.parse().ok());
+    !point.label.contains(".leases.") || count.is_none_or(|count: u32| count <= RENEWALS)
+}
+
+/// Each of these faults at every point where it can happen.
+fn singles(scenario: &Scenario, base: &Base, faults: &[Fault]) -> Vec<Vec<Shot>> {
+    let at = |point: &Point| {
+        let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
+        fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
+    };
+    base.points.iter().flat_map(at).collect()
 }
 
 /// The command that does a run again.
@@ -287,14 +345,20 @@ async fn story(
     tokio::time::sleep(EPILOGUE).await;
     world.seam.end();
     *recorded = world.seam.steps();
-    tokio::time::sleep(REST).await;
-    let before = world.seam.steps().len();
-    tokio::time::sleep(QUIET).await;
-    let steps = world.seam.steps();
-    let written = steps[before..].iter().filter(|step| step.point.kind != crate::seam::Kind::Lease);
-    let written: Vec<String> = written.map(ToString::to_string).collect();
-    if let Some(first) = written.first() {
-        findings.push(format!("{} writes long after the end, the first: {first}", written.len()));
+    let end = world.seam.now() + NOISE;
+    loop {
+        let last = world.seam.last_change();
+        let quiet = if world.scenario.is_elected() { ELECTED_QUIET } else { QUIET };
+        let rest = (last + quiet).saturating_sub(world.seam.now());
+        if rest.is_zero() {
+            break;
+        }
+        if world.seam.now() > end {
+            let last = world.seam.steps().last().map(ToString::to_string).unwrap_or_default();
+            findings.push(format!("the processes never became quiet, last: {last}"));
+            break;
+        }
+        tokio::time::sleep(rest).await;
     }
     processes.stop().await;
     Ok(())

@@ -42,8 +42,8 @@ pub enum Fault {
     Cloud(ErrorKind),
     /// Every watch shows nothing new for [`LAG`], from just before the operation.
     Lag,
-    /// The process ends after the operation; the lists of the next one are as old as the start of the scenario, and its
-    /// watches stand still for [`LAG`].
+    /// The process ends after the operation; the watches of the next one stand still for [`LAG`], and then tell everything
+    /// again since the start of the scenario, as those of another API server that lags.
     StaleStart,
     /// Every watch tells everything again since the start of the scenario.
     Rewind,
@@ -168,7 +168,9 @@ fn refuses(status: u16, kind: Kind) -> bool {
 fn fails(kind: ErrorKind, label: &str) -> bool {
     let is = |action: &str| label.starts_with(&format!("cloud.{action}"));
     match kind {
-        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => true,
+        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => {
+            true
+        }
         ErrorKind::QuotaExceeded => is("create_load_balancer") || is("apply_routes"),
         ErrorKind::InvalidInput => !is("list_") && !is("get_"),
         // Of a call as a whole, it proves nothing.
@@ -258,4 +260,29 @@ pub fn parse_shots(text: &str) -> Result<Vec<Shot>, String> {
             Ok(Shot { at, fault: pair[1].parse()? })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_read_as_it_is_written() {
+        for fault in Fault::all() {
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+        }
+        assert!("crash".parse::<Fault>().is_err());
+    }
+
+    #[test]
+    fn plans_are_read_as_they_are_written() {
+        let first = Shot { at: At::Point("api.patch.nodes.a#2".into()), fault: Fault::Status(500) };
+        let second = Shot { at: At::Next(3), fault: Fault::CrashAfter };
+        let text = format!("{first}/{second}");
+        assert_eq!(text, "api.patch.nodes.a#2/status-500/+3/crash-after");
+        assert_eq!(parse_shots(&text), Ok(vec![first, second]));
+        for wrong in ["", "api.get#1", "api.get#1/crash", "api.get#1/crash-after/+x/crash-after", "a/lost/b"] {
+            assert!(parse_shots(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

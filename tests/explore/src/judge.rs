@@ -88,7 +88,8 @@ fn unsettled_service(world: &World, service: &Value, nodes: &[Value]) -> Option<
     if ingress(service) != real {
         return Some(format!("Service {name} shows {:?}, its load balancer has {real:?}", ingress(service)));
     }
-    let ports: Vec<u64> = service["spec"]["ports"].as_array().into_iter().flatten().filter_map(|p| p["port"].as_u64()).collect();
+    let ports: Vec<u64> =
+        service["spec"]["ports"].as_array().into_iter().flatten().filter_map(|p| p["port"].as_u64()).collect();
     if balancer.ports.iter().map(|port| u64::from(*port)).collect::<Vec<_>>() != ports {
         return Some(format!("Service {name} asks for ports {ports:?}, its load balancer has {:?}", balancer.ports));
     }
@@ -111,7 +112,10 @@ fn source_ranges(service: &Value) -> BTreeSet<String> {
 fn surplus(world: &World, nodes: &[Value], services: &[Value]) -> Option<String> {
     let wanted = |uid: &str| services.iter().any(|s| text(&s["metadata"]["uid"]) == uid && wants_balancer(s));
     if let Some(extra) = world.cloud.load_balancers().into_iter().find(|balancer| !wanted(&balancer.uid)) {
-        return Some(format!("load balancer {} of Service {} is there and nobody asks for it", extra.id, extra.service));
+        return Some(format!(
+            "load balancer {} of Service {} is there and nobody asks for it",
+            extra.id, extra.service
+        ));
     }
     let asked: BTreeSet<(String, String)> = nodes
         .iter()
@@ -225,4 +229,27 @@ pub fn difference(wanted: &str, actual: &str) -> Option<String> {
     let surplus = actual.difference(&wanted).map(|line| format!("surplus: {line}"));
     let all: Vec<String> = missing.chain(surplus).collect();
     (!all.is_empty()).then(|| format!("the end differs from that without faults: {}", all.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_that_differ_in_made_up_values_alone_are_equal() {
+        let names = |id: &str| BTreeMap::from([(id.to_owned(), "<id>".to_owned())]);
+        let object = |id: &str, version: u64| json!({"kind": "Service", "metadata": {"name": "web", "resourceVersion": version, "annotations": {"id": id}}});
+        let text = |id: &str, version| lines(&normal(&object(id, version), &names(id))).join("\n");
+        assert_eq!(difference(&text("x", 1), &text("y", 2)), None);
+        assert!(text("x", 1).contains("annotations.id = \"<id>\""), "{}", text("x", 1));
+    }
+
+    #[test]
+    fn a_difference_names_what_is_missing_and_what_is_too_much() {
+        let difference = difference("a = 1\nb = 2", "a = 1\nb = 3");
+        assert_eq!(
+            difference.as_deref(),
+            Some("the end differs from that without faults: missing: b = 2; surplus: b = 3")
+        );
+    }
 }

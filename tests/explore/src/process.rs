@@ -68,6 +68,11 @@ impl Process {
         self.state.lock().cut_off = Some(Instant::now() + time);
     }
 
+    /// Whether it does not reach the API server.
+    pub fn is_cut_off(&self) -> bool {
+        self.state.lock().cut_off.is_some_and(|until| until > Instant::now())
+    }
+
     /// Waits until it reaches the API server.
     pub async fn reaches(&self) {
         let until = self.state.lock().cut_off;

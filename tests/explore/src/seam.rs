@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use ccm_testkit::apiserver::{Action, ApiServer, Match};
+use ccm_testkit::apiserver::{ApiServer, Match};
 use parking_lot::Mutex;
 use tokio::{task::JoinSet, time::Instant};
 
@@ -12,6 +12,9 @@ use crate::{
     process::{AGENT, Process},
     witness::Witness,
 };
+
+/// When the process after one that ended has its caches.
+const RESTARTED: Duration = Duration::from_millis(1500);
 
 /// Where an operation goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +151,13 @@ impl Seam {
         self.shared.state.lock().steps.clone()
     }
 
+    /// When something was last changed, leases aside, or the recording began.
+    pub(crate) fn last_change(&self) -> Duration {
+        let state = self.shared.state.lock();
+        let changes = |step: &&Step| matches!(step.point.kind, Kind::Write | Kind::Event);
+        state.steps.iter().rfind(changes).map_or(Duration::ZERO, |step| step.at)
+    }
+
     /// How many faults have happened.
     pub fn fired(&self) -> usize {
         self.shared.state.lock().fired
@@ -264,15 +274,15 @@ impl Seam {
         });
     }
 
-    /// Lets every process that starts from now on see the past.
+    /// Lets the watches of every process that starts from now on stand still, and then tell the past.
     fn go_back(&self) {
         let version = self.shared.state.lock().version;
         let faults = self.shared.server.faults().clone();
-        let lists = Match::any().verb("list").user_agent(AGENT);
-        let (stale, frozen) =
-            (faults.add(lists, Action::StaleRead(version)), faults.freeze_watches(Match::any().user_agent(AGENT)));
-        self.later(LAG, async move {
-            faults.remove(stale);
+        let all = Match::any().user_agent(AGENT);
+        self.later(RESTARTED, async move {
+            let frozen = faults.freeze_watches(all.clone());
+            tokio::time::sleep(LAG).await;
+            faults.rewind_watches(&all, version);
             faults.thaw(frozen);
         });
     }

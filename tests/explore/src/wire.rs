@@ -16,6 +16,7 @@ use tower::{BoxError, Service as _};
 
 use crate::{
     fault::Fault,
+    planted::Lies,
     process::{Process, Tenure},
     seam::{Answer, Kind, Operation, Seam, Side},
     witness::Witness,
@@ -33,6 +34,7 @@ pub(crate) struct Wire {
     pub(crate) process: Arc<Process>,
     pub(crate) seam: Seam,
     pub(crate) witness: Witness,
+    pub(crate) lies: Lies,
 }
 
 impl Wire {
@@ -48,6 +50,7 @@ impl Wire {
             parts.headers.insert(header::USER_AGENT, agent);
         }
         let info = RequestInfo::parse(&parts.method, &parts.uri, &parts.headers);
+        let body = self.lies.rewritten(&info, body);
         let request = Request::from_parts(parts, Full::new(body.clone()));
         let mut server = self.server.clone();
         let Some(operation) = operation(&info, &body) else {
@@ -55,10 +58,14 @@ impl Wire {
             self.process.reaches().await;
             return server.call(request).await;
         };
-        let (process, witness) = (self.process.clone(), self.witness.clone());
+        if let Some(answer) = self.lies.instead(&server, &self.process, &info, &request, &body) {
+            return Ok(answer);
+        }
+        let (process, witness, lies) = (self.process.clone(), self.witness.clone(), self.lies.clone());
         let (sent, changes) = (Instant::now(), info.is_write());
         let name = operation.name.clone();
         let call = async move {
+            lies.catch_up(&mut server, &info).await;
             let answer = server.call(request).await;
             if changes {
                 witness.look(Some((&process, &name)));
@@ -126,7 +133,8 @@ fn operation(info: &RequestInfo, body: &Bytes) -> Option<Operation> {
         Kind::Event => {
             let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
             let about = [text(&told["involvedObject"]["name"]), text(&told["reason"])].join(".");
-            words.push(&about);
+            // A repeated event is a patch that names neither.
+            words.push(if about.len() > 1 { &about } else { "again" });
             return Some(named(kind, &words));
         }
         _ => words.push(&info.name),

@@ -92,9 +92,13 @@ impl Witness {
         let age = tenure.renewed.elapsed();
         if age > LEASE {
             let age = age.as_secs_f64();
-            self.accuse(who, &format!("a write was begun {age:.1} s after the last renewal of the lease, which runs 15 s"));
+            self.accuse(
+                who,
+                &format!("a write was begun {age:.1} s after the last renewal of the lease, which runs 15 s"),
+            );
         }
-        let lease = self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", "cloud-controller-manager");
+        let lease =
+            self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", "cloud-controller-manager");
         let holder = lease.map(|lease| text(&lease.value()["spec"]["holderIdentity"]).to_owned());
         if holder.is_some_and(|holder| holder != tenure.identity) {
             self.accuse(who, "a write was begun while another process holds the lease");
@@ -134,7 +138,10 @@ impl Witness {
             let was_guarded = before.as_ref().is_some_and(|before| finalizers(before).contains(&FINALIZER));
             let balancer = self.balancer_of(uid);
             if was_guarded && !is_guarded && balancer.is_some() {
-                self.accuse(who, &format!("the finalizer of Service {name} was removed while its load balancer is there"));
+                self.accuse(
+                    who,
+                    &format!("the finalizer of Service {name} was removed while its load balancer is there"),
+                );
             }
             let shown = ingress(&after);
             let told = before.as_ref().is_some_and(|before| ingress(before) == shown);
@@ -150,11 +157,15 @@ impl Witness {
             let node = event.object.value();
             let name = text(&node["metadata"]["name"]).to_owned();
             let gone = event.change == Change::Deleted;
-            if gone && who.is_some() && self.cloud.instance(&name).is_some_and(|i| i.power_state != PowerState::Terminated) {
+            if gone
+                && who.is_some()
+                && self.cloud.instance(&name).is_some_and(|i| i.power_state != PowerState::Terminated)
+            {
                 self.accuse(who, &format!("Node {name} was deleted while its instance exists"));
             }
             let tainted = |node: &Value| has_taint(node, UNINITIALIZED_TAINT);
-            let untainted = !gone && !tainted(&node) && event.previous.as_ref().is_some_and(|old| tainted(&old.value()));
+            let untainted =
+                !gone && !tainted(&node) && event.previous.as_ref().is_some_and(|old| tainted(&old.value()));
             if untainted && (addresses(&node).is_empty() || text(&node["spec"]["providerID"]).is_empty()) {
                 self.accuse(who, &format!("Node {name} lost the taint before it had its addresses and provider ID"));
             }
@@ -247,7 +258,8 @@ impl Witness {
             }
         }
         let seen = |(name, object): (String, Route)| {
-            let since = before.remove(&name).map_or_else(|| BTreeMap::from([(String::new(), version)]), |seen| seen.since);
+            let since =
+                before.remove(&name).map_or_else(|| BTreeMap::from([(String::new(), version)]), |seen| seen.since);
             (name, Seen { object, since })
         };
         let routes = now.into_iter().map(seen).collect();

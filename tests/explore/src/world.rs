@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cloud::Reach,
-    planted::Bug,
+    planted::{Bug, Lies},
     process::Process,
     scenario::Scenario,
     seam::Seam,
@@ -102,19 +102,15 @@ impl World {
             *processes
         };
         let process = Arc::new(Process::new(number));
-        let (seam, witness) = (self.seam.clone(), self.witness.clone());
-        let reach = Reach {
-            cloud: self.cloud.clone(),
-            process: process.clone(),
-            seam: seam.clone(),
-            witness: witness.clone(),
-        };
+        let (seam, witness, lies) = (self.seam.clone(), self.witness.clone(), Lies::of(self.bug));
+        let reach =
+            Reach { cloud: self.cloud.clone(), process: process.clone(), seam: seam.clone(), witness: witness.clone() };
         let provider = MockProvider::over(self.cloud.clone()).with_config(&self.config).with_api(Arc::new(reach));
         let provider: Arc<dyn CloudProvider> = match self.bug {
             Some(bug) => bug.in_provider(Arc::new(provider)),
             None => Arc::new(provider),
         };
-        let wire = Wire { server: self.server.clone(), process: process.clone(), seam, witness };
+        let wire = Wire { server: self.server.clone(), process: process.clone(), seam, witness, lies };
         let clients: ClientFactory = Arc::new(move |_| wire.clone().client());
         let clock = self.server.clock().clone();
         let elect = format!("--leader-elect={}", self.scenario.is_elected());

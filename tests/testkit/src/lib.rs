@@ -1,9 +1,10 @@
 //! Test tools for cloud-controller-managers: an embedded Kubernetes API server, a harness for a real control plane,
-//! simulated kubelets, and a conformance kit for providers.
+//! simulated kubelets, and for providers a conformance kit and an explorer of faults.
 
 pub mod apiserver;
 pub mod conformance;
 pub mod control_plane;
+pub mod explore;
 pub mod hooks;
 pub mod kubelet;
 pub mod metrics;

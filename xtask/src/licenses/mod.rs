@@ -48,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// This machine's target triple.
-fn host() -> anyhow::Result<String> {
+pub(crate) fn host() -> anyhow::Result<String> {
     let version = process::output(Command::new("rustc").current_dir(root()?).arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("`rustc -vV` names no host")?.to_owned())

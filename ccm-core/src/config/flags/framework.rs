@@ -2,7 +2,7 @@
 
 use super::Flag;
 use super::Group::{
-    CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, ServiceLb, Shadow,
+    CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, Orphans, ServiceLb, Shadow,
 };
 use crate::config::value::Slot::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
 
@@ -188,6 +188,31 @@ pub(super) static GENERIC: &[Flag] = &[
         Path(|c| &mut c.debugging.tracing_config_file),
         "",
         "File that says where traces go (OTLP over gRPC) and how many, in the format of kube-apiserver; without it there are none.",
+    ),
+];
+
+/// Cloud objects that nobody asks for.
+pub(super) static ORPHANS: &[Flag] = &[
+    Flag::new(
+        "orphan-report-period",
+        Orphans,
+        Duration(|c| &mut c.orphans.report_period),
+        "24h0m0s",
+        "Period of the search for cloud objects of this cluster that no Service or Node asks for, the first time after ten minutes; 0 stands for none. Part of the service controller.",
+    ),
+    Flag::new(
+        "collect-orphans",
+        Orphans,
+        Bool(|c| &mut c.orphans.collect),
+        "false",
+        "Delete what the search finds. Nothing is deleted while the cluster has no load balancer at all, or while most of what it owns would go.",
+    ),
+    Flag::new(
+        "orphan-minimum-age",
+        Orphans,
+        Duration(|c| &mut c.orphans.minimum_age),
+        "1h0m0s",
+        "How old an orphan has to be to be deleted: since the cloud created it, or else since this process first saw it.",
     ),
 ];
 

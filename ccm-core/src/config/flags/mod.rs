@@ -102,6 +102,7 @@ pub(super) enum Group {
     CloudNodeLifecycle,
     ServiceLb,
     NodeIpam,
+    Orphans,
     Shadow,
     SecureServing,
     Authentication,
@@ -114,7 +115,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Generic,
         Self::LeaderMigration,
         Self::Debugging,
@@ -122,6 +123,7 @@ impl Group {
         Self::CloudNodeLifecycle,
         Self::ServiceLb,
         Self::NodeIpam,
+        Self::Orphans,
         Self::Shadow,
         Self::SecureServing,
         Self::Authentication,
@@ -142,6 +144,7 @@ impl Group {
             Self::CloudNodeLifecycle => "Cloud-node-lifecycle-controller",
             Self::ServiceLb => "Service-lb-controller",
             Self::NodeIpam => "Node-ipam-controller",
+            Self::Orphans => "Orphans",
             Self::Shadow => "Shadow",
             Self::SecureServing => "Secure serving",
             Self::Authentication => "Authentication",
@@ -165,6 +168,7 @@ pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + 
 fn framework() -> impl Iterator<Item = &'static Flag> + Clone {
     framework::GENERIC
         .iter()
+        .chain(framework::ORPHANS)
         .chain(framework::SHADOW)
         .chain(framework::CONTROLLERS)
         .chain(serving::SECURE_SERVING)

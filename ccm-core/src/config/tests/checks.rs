@@ -28,6 +28,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("cloud-provider", "mock"),
     ("cluster-cidr", ""),
     ("cluster-name", "kubernetes"),
+    ("collect-orphans", "false"),
     ("concurrent-node-lifecycle-syncs", "1"),
     ("concurrent-node-status-updates", "0"),
     ("concurrent-node-syncs", "1"),
@@ -70,6 +71,8 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("node-monitor-period", "5s"),
     ("node-status-update-frequency", "5m0s"),
     ("node-sync-period", "0s"),
+    ("orphan-minimum-age", "1h0m0s"),
+    ("orphan-report-period", "24h0m0s"),
     ("permit-address-sharing", "false"),
     ("permit-port-sharing", "false"),
     ("profiling", "true"),
@@ -139,6 +142,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("cloud-provider", "aws"),
     ("cluster-cidr", "10.0.0.0/8,fd00::/48"),
     ("cluster-name", "a"),
+    ("collect-orphans", "true"),
     ("concurrent-node-lifecycle-syncs", "2"),
     ("concurrent-node-status-updates", "2"),
     ("concurrent-node-syncs", "2"),
@@ -175,6 +179,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("node-monitor-period", "1s"),
     ("node-status-update-frequency", "1s"),
     ("node-sync-period", "1s"),
+    ("orphan-minimum-age", "2h0m0s"),
+    ("orphan-report-period", "1h0m0s"),
     ("permit-address-sharing", "true"),
     ("permit-port-sharing", "true"),
     ("profiling", "false"),
@@ -244,6 +250,13 @@ fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
         assert_eq!(config.warnings().len(), expected, "{name}: {:?}", config.warnings());
         assert!(config.warnings().iter().all(|warning| warning.contains(name)), "{name}: {:?}", config.warnings());
     }
+}
+
+#[test]
+fn orphans_are_collected_only_where_they_are_looked_for() {
+    assert!(!run("--orphan-report-period=0").orphans.collect);
+    let error = refused("--orphan-report-period=0 --collect-orphans").join("\n");
+    assert!(error.contains("--collect-orphans") && error.contains("--orphan-report-period"), "{error}");
 }
 
 #[test]

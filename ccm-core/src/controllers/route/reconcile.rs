@@ -220,7 +220,9 @@ impl RouteController {
             match result {
                 Some(Ok(())) => state.failures.succeeded(&key),
                 Some(Err(error)) => {
-                    failed = Some((failed.map_or(1, |(count, _)| count + 1), error));
+                    if !is_new(change) {
+                        failed = Some((failed.map_or(1, |(count, _)| count + 1), error));
+                    }
                     let reason = state.failures.failed(key, error, now);
                     self.tell_failure(change, error, *took, reason);
                 }
@@ -268,6 +270,12 @@ impl RouteController {
         let known: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();
         self.network.retain(|name| known.contains(name));
     }
+}
+
+/// Tells whether a route is wanted for a node that has no address yet: it comes as soon as the node is initialised, and no
+/// person has to act.
+fn is_new(change: &RouteChange) -> bool {
+    matches!(change, RouteChange::Create { node, .. } if node.addresses.is_empty())
 }
 
 /// Returns the destination of a deletion that did not succeed.

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiRequest, Patch, Patched, segment};
+use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, Target, segment};
 use crate::{
     k8s::{NodeFields, NodeView},
     runtime::reflector::{Decoder, Watched},
@@ -54,6 +54,37 @@ impl ApiClient {
         let response = self.send(ApiRequest::get(node_path(name)).accept(ACCEPT_OBJECT)).await?;
         let decoder = Decoder::new(fields.clone());
         decoder.object(response.encoding, &response.body).map_err(|e| response.undecodable(e))
+    }
+
+    /// Reads a Node as [`get_node`](Self::get_node) does, for roles that grant `list` on `nodes` and no `get`, such as
+    /// that of upstream's service controller.
+    ///
+    /// # Errors
+    /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node.
+    pub async fn find_node(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
+        let decoder = Decoder::new(fields.clone());
+        self.listed_by_name(NodeView::PATH.to_owned(), name, &decoder, |found: &NodeView| *found.name == *name).await
+    }
+
+    /// Asks for the list of what has this name in a collection: for the server that is a read of one object.
+    pub(super) async fn listed_by_name<T: Watched>(
+        &self,
+        collection: String,
+        name: &str,
+        decoder: &Decoder<T>,
+        is_it: impl Fn(&T) -> bool,
+    ) -> Result<T, ApiError> {
+        let path = format!("{collection}?fieldSelector=metadata.name%3D{}", segment(name));
+        let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
+        let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
+        if let Some(malformed) = page.malformed.into_iter().next() {
+            return Err(response.undecodable(malformed.error));
+        }
+        let missing = || {
+            let target = Target { name: Some(name.into()), ..response.target };
+            ApiError::local(ApiErrorKind::NotFound, target, "there is no such object")
+        };
+        page.items.into_iter().find(is_it).ok_or_else(missing)
     }
 
     /// Reads all Nodes, page by page, all in the state that the server had when this was asked and none of them from a

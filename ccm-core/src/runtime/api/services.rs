@@ -1,4 +1,4 @@
-use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, Target, segment};
+use super::{ApiClient, ApiError, Patch, Patched, segment};
 use crate::{
     k8s::{ServiceFields, ServiceView},
     runtime::reflector::Decoder,
@@ -34,18 +34,10 @@ impl ApiClient {
         name: &str,
         fields: &ServiceFields,
     ) -> Result<ServiceView, ApiError> {
-        let path = format!("{}?fieldSelector=metadata.name%3D{}", services_path(namespace), segment(name));
-        let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
-        let decoder = Decoder::<ServiceView>::new(fields.clone());
-        let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
-        if let Some(malformed) = page.malformed.into_iter().next() {
-            return Err(response.undecodable(malformed.error));
-        }
-        let missing = || {
-            let target = Target { name: Some(name.into()), ..response.target };
-            ApiError::local(ApiErrorKind::NotFound, target, "there is no such service")
-        };
-        page.items.into_iter().find(|service| *service.name == *name).ok_or_else(missing)
+        self.listed_by_name(services_path(namespace), name, &Decoder::new(fields.clone()), |found: &ServiceView| {
+            *found.name == *name
+        })
+        .await
     }
 }
 

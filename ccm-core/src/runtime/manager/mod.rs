@@ -7,6 +7,7 @@ mod election;
 mod health;
 mod ipam;
 mod nodes;
+mod orphans;
 mod provider;
 mod route;
 mod services;
@@ -32,7 +33,7 @@ use self::{
     telemetry::Telemetry,
     wiring::{Task, Wiring, Work, done},
 };
-pub use self::{provider::CLOUD_PROVIDER_CHECK, surface::Surface};
+pub use self::{orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, surface::Surface};
 use super::{
     credentials::{self, Accounts},
     events::WallClock,
@@ -51,7 +52,7 @@ use crate::{
         file::FileError,
         leader_migration::{LeaderMigration, Lock},
     },
-    controllers::node_ipam::NodeIpamError,
+    controllers::{node_ipam::NodeIpamError, orphans::SurveyError},
     error::chain,
     k8s::{NodeFields, well_known as wk},
     provider::{CloudError, CloudProvider, ExtraController, ProviderContext},
@@ -148,6 +149,23 @@ pub enum ManagerError {
     /// The nodes could not be listed.
     #[error(transparent)]
     Cache(#[from] FirstSyncTimedOut),
+    /// The provider cannot list what a cluster owns.
+    #[error("cloud provider {0:?} keeps no inventory of what a cluster owns, so orphans cannot be told")]
+    NoInventory(String),
+    /// Without a cluster ID another cluster's objects would look like orphans.
+    #[error(
+        "cloud provider {0:?} has no cluster ID, so orphans cannot be told from another cluster's objects; set one"
+    )]
+    OrphansWithoutClusterId(String),
+    /// The cloud and the cluster could not be compared.
+    #[error("orphans could not be looked for")]
+    Orphans(#[source] Box<SurveyError>),
+    /// The time for it was over.
+    #[error("orphans could not be looked for within the time given by --timeout")]
+    OrphansTimedOut,
+    /// A signal came before there was a result.
+    #[error("stopped before orphans were looked for")]
+    OrphansStopped,
     /// A task that should run as long as the process ended.
     #[error(transparent)]
     Task(#[from] TaskError),

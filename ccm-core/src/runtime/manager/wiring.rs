@@ -108,7 +108,7 @@ pub(super) struct Wiring<'a> {
     pub(super) controllers: Vec<(Lock, Task)>,
     /// Controllers that only say what they would do.
     pub(super) previews: Vec<Box<dyn Preview>>,
-    work: Work,
+    pub(super) work: Work,
     /// What the provider is lent.
     pub(super) context: ProviderContext,
 }

@@ -13,6 +13,7 @@ mod lease;
 mod lifecycle;
 mod metrics;
 mod migration;
+mod orphans;
 mod periodic;
 mod provider;
 mod races;

@@ -92,6 +92,20 @@ impl World {
 
     /// Starts the manager with any provider.
     pub(crate) fn start_with(&self, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> Ccm {
+        let printed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let lines = printed.clone();
+        let output = Arc::new(move |line: &str| {
+            lines.lock().push(line.to_owned());
+            Ok(())
+        });
+        let manager = self.manager(provider, flags).with_output(output);
+        let (registry, health, stop) = (manager.registry(), manager.health(), CancellationToken::new());
+        let task = tokio::spawn(manager.run(stop.clone()));
+        Ccm { registry, printed, health, stop, task }
+    }
+
+    /// Makes a manager with any provider.
+    pub(crate) fn manager(&self, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> Manager {
         let chosen = flags.iter().any(|flag| flag.starts_with("--controllers="));
         let controllers = (!chosen).then_some(&CONTROLLERS);
         let args = FLAGS.iter().chain(controllers).chain(flags).map(|flag| std::ffi::OsString::from(*flag));
@@ -103,18 +117,8 @@ impl World {
             server.client_builder().user_agent(&format!("{AGENT}/test {name}")).hooks(&hooks).build()
         });
         let clock = self.server.clock().clone();
-        let printed: Arc<Mutex<Vec<String>>> = Arc::default();
-        let lines = printed.clone();
-        let output = Arc::new(move |line: &str| {
-            lines.lock().push(line.to_owned());
-            Ok(())
-        });
-        let manager = Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
+        Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
             .with_clock(WallClock::new(move || clock.now()))
-            .with_output(output);
-        let (registry, health, stop) = (manager.registry(), manager.health(), CancellationToken::new());
-        let task = tokio::spawn(manager.run(stop.clone()));
-        Ccm { registry, printed, health, stop, task }
     }
 
     /// Registers nodes through their kubelets.

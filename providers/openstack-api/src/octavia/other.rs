@@ -106,6 +106,28 @@ pub struct AvailabilityZone {
     pub availability_zone_profile_id: Option<String>,
 }
 
+envelopes!(
+    availability_zone_profile: AvailabilityZoneProfileBody,
+    availability_zone_profiles: AvailabilityZoneProfiles,
+    availability_zone_profiles_links of AvailabilityZoneProfile
+);
+
+/// Availability zone profile: what an availability zone means to a provider driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AvailabilityZoneProfile {
+    /// Identifier.
+    pub id: String,
+    /// Name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// Provider driver.
+    #[serde(default, deserialize_with = "or_default")]
+    pub provider_name: String,
+    /// JSON text that the driver reads.
+    #[serde(default, deserialize_with = "or_default")]
+    pub availability_zone_data: String,
+}
+
 envelopes!(quota: QuotaBody, quotas: Quotas, quotas_links of Quota);
 
 /// How many of each a project may have; -1 is no limit, null the default.

@@ -40,9 +40,20 @@ pub(crate) struct Load {
     pub(crate) idle: usize,
 }
 
+/// What was downloaded, in MiB.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Downloaded {
+    /// Per second.
+    pub(crate) rate: f64,
+    /// In all.
+    pub(crate) all: f64,
+}
+
 /// What was seen of many askings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
+    /// How many.
+    pub(crate) count: f64,
     /// Per second.
     pub(crate) rate: f64,
     /// Microseconds.
@@ -58,14 +69,15 @@ impl Seen {
             let index = (latencies.len() * part / 100).min(latencies.len().checked_sub(1)?);
             Some(latencies[index].as_secs_f64() * 1e6)
         };
-        let rate = latencies.len() as f64 / time.as_secs_f64();
-        Ok(Self { rate, p50: at(50).context("nothing was answered")?, p99: at(99).context("nothing was answered")? })
+        let count = latencies.len() as f64;
+        let (p50, p99) = at(50).zip(at(99)).context("nothing was answered")?;
+        Ok(Self { count, rate: count / time.as_secs_f64(), p50, p99 })
     }
 }
 
 impl Load {
-    /// Bytes per second over a few connections.
-    pub(crate) async fn download(&self, address: SocketAddr) -> anyhow::Result<f64> {
+    /// As much as goes over a few connections.
+    pub(crate) async fn download(&self, address: SocketAddr) -> anyhow::Result<Downloaded> {
         let received = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
         for _ in 0..DOWNLOADS {
@@ -87,7 +99,9 @@ impl Load {
             () = sleep(self.time) => {}
             Some(ended) = tasks.join_next() => { let () = ended??; }
         }
-        Ok((received.load(Relaxed) - before) as f64 / begin.elapsed().as_secs_f64())
+        let all = received.load(Relaxed);
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        Ok(Downloaded { rate: mebibytes(all - before) / begin.elapsed().as_secs_f64(), all: mebibytes(all) })
     }
 
     /// Clients that connect, ask once and go.

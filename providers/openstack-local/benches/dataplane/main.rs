@@ -1,7 +1,8 @@
 //! The data plane side by side with nginx's stream module: `cargo bench -p openstack-local --bench dataplane`.
 //!
 //! Balancers and the server behind them are processes of their own, the clients are this one. Rounds alternate between the
-//! two balancers, the first of a round takes turns, and what is compared are medians: the machine's noise hits both.
+//! two balancers, the first of a round takes turns, and what is compared are pairs: the machine's noise hits both. On a busy
+//! machine the rows of computing time say the most.
 //! Without an `nginx` that has its stream module, only our own figures are shown.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
@@ -11,7 +12,7 @@ mod process;
 mod server;
 mod sheet;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, thread::available_parallelism, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -33,6 +34,9 @@ struct Args {
     /// Idle connections for the measure of memory.
     #[arg(long, default_value_t = 8_000)]
     idle: usize,
+    /// Threads of ours, and processes of nginx's; as many as the machine runs at a time unless given.
+    #[arg(long)]
+    workers: Option<NonZeroUsize>,
     /// Leaves nginx out.
     #[arg(long)]
     alone: bool,
@@ -57,6 +61,8 @@ enum Role {
         listen: SocketAddr,
         /// The server behind it.
         member: SocketAddr,
+        /// Threads.
+        workers: NonZeroUsize,
     },
 }
 
@@ -65,7 +71,7 @@ fn main() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         match args.role {
             Some(Role::Server { listen }) => server::serve(listen).await,
-            Some(Role::Balancer { listen, member }) => server::balance(listen, member).await,
+            Some(Role::Balancer { listen, member, workers }) => server::balance(listen, member, workers).await,
             None => compare(args).await,
         }
     })
@@ -77,8 +83,9 @@ async fn compare(args: Args) -> anyhow::Result<()> {
     if !nginx {
         println!("no nginx with its stream module: only our own figures");
     }
+    let workers = args.workers.map_or_else(available_parallelism, Ok)?;
     let load = Load { time: Duration::from_secs_f64(args.seconds), idle: args.idle };
-    let mut sheet = Sheet::default();
+    let mut sheet = Sheet::new(workers, args.idle);
     for round in 0..args.rounds {
         let mut names = if nginx { vec!["ours", "nginx"] } else { vec!["ours"] };
         if round % 2 == 1 {
@@ -86,7 +93,7 @@ async fn compare(args: Args) -> anyhow::Result<()> {
         }
         for name in names {
             // A new one each time, so that memory is that of this round.
-            let balancer = Balancer::start(name, server.address).await?;
+            let balancer = Balancer::start(name, server.address, workers).await?;
             let figures = measure(&load, &balancer).await.with_context(|| format!("measure {name}"))?;
             sheet.add(name, figures);
         }
@@ -97,19 +104,28 @@ async fn compare(args: Args) -> anyhow::Result<()> {
 }
 
 async fn measure(load: &Load, balancer: &Balancer) -> anyhow::Result<Vec<(Measure, f64)>> {
+    let address = balancer.address;
     let mut figures = Vec::new();
-    let bytes = load.download(balancer.address).await?;
-    figures.push((Measure::Throughput, bytes / f64::from(1 << 20)));
-    let connections = load.connections(balancer.address).await?;
+    let begin = balancer.cpu()?;
+    let downloaded = load.download(address).await?;
+    figures.push((Measure::Throughput, downloaded.rate));
+    figures.push((Measure::DownloadCpu, (balancer.cpu()? - begin) / downloaded.all));
+    let begin = balancer.cpu()?;
+    let connections = load.connections(address).await?;
     figures.push((Measure::ConnectionRate, connections.rate));
     figures.push((Measure::ConnectionP99, connections.p99));
-    let paced = load.paced(balancer.address).await?;
+    figures.push((Measure::ConnectionCpu, (balancer.cpu()? - begin) / connections.count));
+    let begin = balancer.cpu()?;
+    let paced = load.paced(address).await?;
     figures.push((Measure::MessageP50, paced.p50));
     figures.push((Measure::MessageP99, paced.p99));
-    let busy = load.busy(balancer.address).await?;
+    figures.push((Measure::MessageCpu, (balancer.cpu()? - begin) / paced.count));
+    let begin = balancer.cpu()?;
+    let busy = load.busy(address).await?;
     figures.push((Measure::BusyRate, busy.rate));
     figures.push((Measure::BusyP99, busy.p99));
-    let idle = load.hold(balancer.address).await?;
+    figures.push((Measure::BusyCpu, (balancer.cpu()? - begin) / busy.count));
+    let idle = load.hold(address).await?;
     figures.push((Measure::IdleMemory, balancer.memory()?));
     drop(idle);
     Ok(figures)

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -23,6 +24,9 @@ const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 /// How long a process may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Of the kernel's clock for what processes take, per second; the same on every Linux.
+const TICKS: f64 = 100.0;
 
 /// A process that serves; it ends with this value.
 pub(crate) struct Server {
@@ -68,15 +72,17 @@ async fn own(args: &[&str]) -> anyhow::Result<Child> {
 }
 
 impl Balancer {
-    pub(crate) async fn start(name: &str, member: SocketAddr) -> anyhow::Result<Self> {
+    /// `workers`: threads of ours, processes of nginx's.
+    pub(crate) async fn start(name: &str, member: SocketAddr, workers: NonZeroUsize) -> anyhow::Result<Self> {
         let address = free(Ipv4Addr::new(127, 7, 0, 1))?;
         if name == "ours" {
-            let child = own(&["balancer", &address.to_string(), &member.to_string()]).await?;
+            let listen = address.to_string();
+            let child = own(&["balancer", &listen, &member.to_string(), &workers.to_string()]).await?;
             return Ok(Self { address, child, files: None });
         }
         let files = tempfile::tempdir()?;
         let config = files.path().join("nginx.conf");
-        fs::write(&config, configuration(files.path(), address, member))?;
+        fs::write(&config, configuration(files.path(), address, member, workers))?;
         let mut command = Command::new(nginx().context("nginx is there")?);
         command.arg("-p").arg(files.path()).arg("-e").arg(files.path().join("error.log")).arg("-c").arg(&config);
         let child = command.kill_on_drop(true).spawn()?;
@@ -89,12 +95,31 @@ impl Balancer {
         Ok(Self { address, child, files: Some(files) })
     }
 
-    /// Memory in MiB, what processes share counted once.
-    pub(crate) fn memory(&self) -> anyhow::Result<f64> {
+    /// The balancer's process and its children.
+    fn processes(&self) -> anyhow::Result<Vec<String>> {
         let first = self.child.id().context("it runs")?;
         let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"))?;
+        Ok(children.split_whitespace().map(ToOwned::to_owned).chain([first.to_string()]).collect())
+    }
+
+    /// Microseconds that it has computed so far, to a hundredth of a second.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        let mut ticks = 0.0;
+        for id in self.processes()? {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+            // After the name, which may hold anything, time as user and as system are the 12th and the 13th field.
+            let (_, fields) = stat.rsplit_once(')').context("there is a name")?;
+            for field in fields.split_whitespace().skip(11).take(2) {
+                ticks += field.parse::<f64>()?;
+            }
+        }
+        Ok(ticks * 1e6 / TICKS)
+    }
+
+    /// Memory in MiB, what processes share counted once.
+    pub(crate) fn memory(&self) -> anyhow::Result<f64> {
         let mut sum = 0.0;
-        for id in children.split_whitespace().chain([first.to_string().as_str()]) {
+        for id in self.processes()? {
             let map = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;
             let line = map.lines().find_map(|line| line.strip_prefix("Pss:")).context("there is a Pss line")?;
             let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
@@ -114,16 +139,19 @@ impl Drop for Balancer {
     }
 }
 
-fn configuration(files: &Path, listen: SocketAddr, member: SocketAddr) -> String {
+/// As Debian has it where nothing is said, but for the number of workers: `reuseport` off, `multi_accept` off, no log of
+/// connections.
+fn configuration(files: &Path, listen: SocketAddr, member: SocketAddr, workers: NonZeroUsize) -> String {
     let files = files.display();
     format!(
         "load_module {STREAM_MODULE};
 daemon off;
-worker_processes auto;
+worker_processes {workers};
 worker_rlimit_nofile 20000;
 pid {files}/nginx.pid;
 events {{ worker_connections 19000; }}
 stream {{
+    access_log off;
     upstream members {{ server {member}; }}
     server {{
         listen {listen} backlog=4096;

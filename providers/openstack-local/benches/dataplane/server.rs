@@ -1,6 +1,6 @@
 //! The processes besides the clients.
 
-use std::{future::pending, net::SocketAddr};
+use std::{future::pending, net::SocketAddr, num::NonZeroUsize};
 
 use anyhow::ensure;
 use openstack_local::dataplane::{
@@ -63,7 +63,7 @@ async fn connection(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 /// Balances until the process is killed.
-pub(crate) async fn balance(listen: SocketAddr, member: SocketAddr) -> anyhow::Result<()> {
+pub(crate) async fn balance(listen: SocketAddr, member: SocketAddr, workers: NonZeroUsize) -> anyhow::Result<()> {
     let pool = PoolConfig {
         id: "pool".into(),
         protocol: PoolProtocol::Tcp,
@@ -83,7 +83,7 @@ pub(crate) async fn balance(listen: SocketAddr, member: SocketAddr) -> anyhow::R
         tls: None,
         pool: Some(pool),
     };
-    let plane = DataPlane::new(Options::default());
+    let plane = DataPlane::new(Options { workers, ..Options::default() });
     let config = BalancerConfig { id: "balancer".into(), vip: listen.ip(), listeners: vec![listener] };
     let report = plane.apply(&config).await;
     ensure!(matches!(report.listeners[0].state, ListenerState::Listening(_)), "{report:?}");

@@ -19,6 +19,7 @@ use super::{
     pool::{Member, Pool},
     report::{BalancerReport, Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState},
     tcp, tls, udp,
+    workers::Workers,
 };
 
 /// What every balancer of a data plane uses.
@@ -30,6 +31,8 @@ pub(super) struct Env {
     /// Ends every task.
     pub(super) stop: CancellationToken,
     pub(super) announcer: Announcer,
+    /// Carry connections.
+    pub(super) workers: Workers,
 }
 
 /// A balancer at one time. A change makes a new one, which shares the listeners that stay.
@@ -167,9 +170,9 @@ impl Listener {
         let kill = balancer.child_token();
         let settings = settings(place, config, None, &[], &kill)?;
         let stop = env.stop.child_token();
-        let front = Arc::new(Front::new(settings, stop, kill, env.tasks.clone()));
+        let front = Arc::new(Front::new(config.id.clone(), settings, stop, kill, env.tasks.clone()));
         let socket = TaskTracker::new();
-        let local = listen(place, &front, &socket)
+        let local = listen(place, &front, &socket, env)
             .map_err(|error| ListenError::bind(place.address, place.transport(), &error))?;
         socket.close();
         if let Some(pool) = &front.settings().pool {
@@ -268,7 +271,7 @@ fn settings(
     let old = old.and_then(|old| old.pool.as_ref());
     let pool = pool.map(|pool| match old {
         Some(old) if old.config == pool => old.clone(),
-        _ => Arc::new(Pool::new(pool, known, kill)),
+        _ => Arc::new(Pool::new(pool, old.map(AsRef::as_ref), known, kill)),
     });
     Ok(Settings { config, pool, tls })
 }
@@ -288,26 +291,24 @@ fn tls(place: Place, config: &ListenerConfig, old: Option<&Settings>) -> Result<
     acceptor.map(Some).map_err(|reason| place.error(ListenErrorKind::Certificate, reason))
 }
 
-/// Opens the socket and starts the task that owns it.
-fn listen(place: Place, front: &Arc<Front>, socket: &TaskTracker) -> io::Result<SocketAddr> {
+/// Opens the socket and starts the tasks that own it.
+fn listen(place: Place, front: &Arc<Front>, tasks: &TaskTracker, env: &Env) -> io::Result<SocketAddr> {
     if place.protocol == ListenerProtocol::Udp {
-        let bound = udp::bind(place.address)?;
-        let local = bound.local_addr()?;
-        front.tasks.spawn(socket.track_future(udp::serve(bound, front.clone(), socket.clone())));
+        let worker = env.workers.next()?;
+        let _on = worker.enter();
+        let socket = udp::bind(place.address)?;
+        let local = socket.local_addr()?;
+        front.tasks.spawn_on(tasks.track_future(udp::serve(socket, front.clone(), tasks.clone())), &worker);
         return Ok(local);
     }
+    let workers = env.workers.all()?;
     let listener = tcp::bind(place.address)?;
-    let local = listener.local_addr()?;
     match place.protocol {
-        ListenerProtocol::Http => {
-            front.tasks.spawn(socket.track_future(tcp::accept(listener, front.clone(), http::serve)))
-        }
-        ListenerProtocol::TerminatedHttps => {
-            front.tasks.spawn(socket.track_future(tcp::accept(listener, front.clone(), http::serve_tls)))
-        }
-        _ => front.tasks.spawn(socket.track_future(tcp::accept(listener, front.clone(), tcp::serve))),
-    };
-    Ok(local)
+        ListenerProtocol::Http => tcp::listen(&listener, front, &workers, tasks, http::serve),
+        ListenerProtocol::TerminatedHttps => tcp::listen(&listener, front, &workers, tasks, http::serve_tls),
+        _ => tcp::listen(&listener, front, &workers, tasks, tcp::serve),
+    }?;
+    listener.local_addr()
 }
 
 /// Checks that the listener can use such a pool.

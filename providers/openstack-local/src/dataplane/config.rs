@@ -195,10 +195,18 @@ pub enum Algorithm {
 }
 
 /// What keeps a client with its member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// Cookies count where requests are read, in HTTP listeners; elsewhere they change nothing. A member that is disabled or
+/// unwell loses its clients; one of weight 0 keeps them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Persistence {
     /// The client's address. Any algorithm then chooses as [`Algorithm::SourceIp`] does.
     SourceIp,
+    /// A cookie `SRV` that answers give to clients who have none; members do not see it.
+    HttpCookie,
+    /// The cookie of this name, which members give to clients. The latest 10,000 are remembered, while the listener
+    /// listens, and of each the first 64 bytes.
+    AppCookie(Arc<str>),
 }
 
 /// A pool of members.

@@ -1,31 +1,49 @@
 //! What the connections of a listener share.
 
 use std::{
+    any::Any,
     fmt,
     net::{IpAddr, SocketAddr},
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
-use parking_lot::RwLock;
-use tokio::sync::Notify;
+use futures::FutureExt as _;
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{config::ListenerConfig, pool::Pool, relay::Traffic, report::Counters};
+use super::{
+    config::{ListenerConfig, ListenerId},
+    pool::Pool,
+    relay::Traffic,
+    report::Counters,
+};
+
+/// Between a panic and the next try: short enough to go unseen, long enough not to spin.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A listener from the side of its connections.
 #[derive(Debug)]
 pub(super) struct Front {
-    settings: RwLock<Arc<Settings>>,
+    id: ListenerId,
+    settings: watch::Sender<Arc<Settings>>,
+    /// Connections that are open, and those that somebody is about to accept.
+    places: AtomicU64,
     active: AtomicU64,
     total: AtomicU64,
     refused: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     errors: AtomicU64,
+    panics: AtomicU64,
     /// Rings when there may be room for another connection.
     room: Notify,
     /// The listener is going: what waits for more to do is to end.
@@ -60,20 +78,25 @@ impl Settings {
 }
 
 impl Front {
+    /// `tasks` owns what is spawned.
     pub(super) fn new(
+        id: ListenerId,
         settings: Settings,
         stop: CancellationToken,
         kill: CancellationToken,
         tasks: TaskTracker,
     ) -> Self {
         Self {
-            settings: RwLock::new(Arc::new(settings)),
+            id,
+            settings: watch::Sender::new(Arc::new(settings)),
+            places: AtomicU64::new(0),
             active: AtomicU64::new(0),
             total: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
             room: Notify::new(),
             stop,
             kill,
@@ -82,32 +105,47 @@ impl Front {
     }
 
     pub(super) fn settings(&self) -> Arc<Settings> {
-        self.settings.read().clone()
+        self.settings.borrow().clone()
+    }
+
+    /// The settings, and word of new ones.
+    pub(super) fn watch(&self) -> watch::Receiver<Arc<Settings>> {
+        self.settings.subscribe()
     }
 
     pub(super) fn set(&self, settings: Settings) {
-        *self.settings.write() = Arc::new(settings);
-        self.room.notify_one();
+        self.settings.send_replace(Arc::new(settings));
     }
 
-    /// Whether another connection may be open.
-    pub(super) fn has_room(&self) -> bool {
-        let limit = self.settings.read().config.connection_limit;
-        limit.is_none_or(|limit| self.active.load(Relaxed) < u64::from(limit))
+    /// Takes a place for a connection; `None` while as many as there may be are taken.
+    pub(super) fn place(self: &Arc<Self>, settings: &Settings) -> Option<Place> {
+        let limit = settings.config.connection_limit.map_or(u64::MAX, u64::from);
+        let taken = self.places.fetch_update(Relaxed, Relaxed, |taken| (taken < limit).then_some(taken + 1));
+        taken.is_ok().then(|| Place(self.clone()))
     }
 
-    /// Waits until another connection may be open. One task waits at a time.
+    /// Waits until it is worth while to ask for a [`place`](Self::place) again, if nothing is heard of new settings.
     pub(super) async fn room(&self) {
-        while !self.has_room() {
-            self.room.notified().await;
+        self.room.notified().await;
+    }
+
+    /// Waits for `task`, which is one of this listener's. Should it panic, that is logged and counted, and the answer is `None`.
+    pub(super) async fn guard<T>(&self, doing: &'static str, task: impl Future<Output = T>) -> Option<T> {
+        // What the task had in hand goes away with it; what is shared are counters and what is under locks.
+        AssertUnwindSafe(task).catch_unwind().await.map_err(|panic| self.panicked(doing, &*panic)).ok()
+    }
+
+    /// Starts a task of this listener, and again after each panic, so that there is no port on which nobody answers.
+    pub(super) async fn keep<T: Future>(&self, doing: &'static str, start: impl Fn() -> T) {
+        while self.guard(doing, start()).await.is_none() {
+            sleep(PAUSE).await;
         }
     }
 
-    /// Counts a connection until what is returned is dropped.
-    pub(super) fn open(self: &Arc<Self>) -> Open {
-        self.active.fetch_add(1, Relaxed);
-        self.total.fetch_add(1, Relaxed);
-        Open(self.clone())
+    fn panicked(&self, doing: &'static str, panic: &(dyn Any + Send)) {
+        self.panics.fetch_add(1, Relaxed);
+        self.error();
+        tracing::error!(listener = %self.id, doing, panic = message(panic), "a task of a listener has panicked");
     }
 
     /// Counts a client that may not connect.
@@ -128,6 +166,7 @@ impl Front {
             bytes_in: self.bytes_in.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
             request_errors: self.errors.load(Relaxed),
+            panics: self.panics.load(Relaxed),
         }
     }
 }
@@ -142,14 +181,39 @@ impl Traffic for Front {
     }
 }
 
+/// What a panic said.
+pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// A place for a connection, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Front>);
+
+impl Place {
+    /// Counts a connection until what is returned is dropped.
+    pub(super) fn open(self) -> Open {
+        self.0.active.fetch_add(1, Relaxed);
+        self.0.total.fetch_add(1, Relaxed);
+        Open(self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.places.fetch_sub(1, Relaxed);
+        self.0.room.notify_one();
+    }
+}
+
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Open(Arc<Front>);
+pub(super) struct Open(Place);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Relaxed);
-        self.0.room.notify_one();
+        self.0.0.active.fetch_sub(1, Relaxed);
     }
 }
 

@@ -24,11 +24,13 @@ mod proxy;
 mod relay;
 pub mod report;
 mod scratch;
+mod sticky;
 mod tcp;
 mod tls;
 mod udp;
+mod workers;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, watch};
@@ -37,7 +39,10 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::balancer::{Balancer, Env};
+use self::{
+    balancer::{Balancer, Env},
+    workers::Workers,
+};
 pub use self::{
     config::{
         Algorithm, BalancerConfig, BalancerId, ExpectedCodes, ExpectedCodesError, HttpCheck, InsertHeaders,
@@ -55,18 +60,21 @@ pub use self::{
 pub struct Options {
     /// How long connections may go on after their member or listener was removed. 300 s, as with other load balancers.
     pub drain: Duration,
+    /// Threads that carry connections; they start when something is to listen. As many as the machine runs at a time.
+    pub workers: NonZeroUsize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { drain: Duration::from_secs(300) }
+        let workers = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { drain: Duration::from_secs(300), workers }
     }
 }
 
 /// Load balancers, and the tasks and sockets that they are made of.
 ///
-/// Must be used within a tokio runtime, on which its tasks run. Dropping it ends them without waiting; [`shutdown`](Self::shutdown)
-/// waits.
+/// Must be used within a tokio runtime, on which members are checked; connections are carried by [threads](Options::workers)
+/// of its own. Dropping it ends everything at once; [`shutdown`](Self::shutdown) also waits for what runs elsewhere.
 #[derive(Debug)]
 pub struct DataPlane {
     env: Env,
@@ -87,7 +95,9 @@ impl DataPlane {
     /// One without balancers.
     pub fn new(options: Options) -> Self {
         let stop = CancellationToken::new();
-        let env = Env { options, tasks: TaskTracker::new(), stop: stop.clone(), announcer: Announcer::default() };
+        let workers = Workers::new(options.workers, stop.clone());
+        let (tasks, announcer) = (TaskTracker::new(), Announcer::default());
+        let env = Env { options, tasks, stop: stop.clone(), announcer, workers };
         Self { env, changing: Mutex::default(), balancers: RwLock::default(), _stop: stop.drop_guard() }
     }
 
@@ -161,6 +171,7 @@ impl DataPlane {
         self.env.announcer.announce();
         self.env.tasks.close();
         self.env.tasks.wait().await;
+        self.env.workers.ended().await;
     }
 }
 

@@ -28,16 +28,16 @@ pub(super) struct Rotation {
 }
 
 /// What of the client the choice depends on.
-pub(super) fn key(algorithm: Algorithm, persistence: Option<Persistence>, client: SocketAddr) -> Option<u64> {
+pub(super) fn key(algorithm: Algorithm, persistence: Option<&Persistence>, client: SocketAddr) -> Option<u64> {
     match (persistence, algorithm) {
-        (Some(Persistence::SourceIp), _) | (None, Algorithm::SourceIp) => Some(hash(&address(client.ip()))),
-        (None, Algorithm::SourceIpPort) => {
+        (Some(Persistence::SourceIp), _) | (_, Algorithm::SourceIp) => Some(hash(&address(client.ip()))),
+        (_, Algorithm::SourceIpPort) => {
             let mut bytes = [0; 18];
             bytes[..16].copy_from_slice(&address(client.ip()));
             bytes[16..].copy_from_slice(&client.port().to_be_bytes());
             Some(hash(&bytes))
         }
-        (None, Algorithm::RoundRobin | Algorithm::LeastConnections) => None,
+        (_, Algorithm::RoundRobin | Algorithm::LeastConnections) => None,
     }
 }
 
@@ -102,6 +102,12 @@ fn in_turn<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotatio
     let best = best?;
     rotation.owed[best] -= sum;
     Some(best)
+}
+
+/// Which thread carries a connection: the one that accepted it, or the least busy one when that has clearly less to do.
+pub(super) fn carrier(accepted: usize, its_load: usize, least: usize, least_load: usize) -> usize {
+    // One more and an eighth more are not worth the way.
+    if its_load > least_load + 1 + least_load / 8 { least } else { accepted }
 }
 
 /// An address, IPv4 within IPv6 as the same as IPv4.

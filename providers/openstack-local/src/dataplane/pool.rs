@@ -16,6 +16,7 @@ use super::{
     config::{MemberConfig, MemberId, PoolConfig, PoolId},
     plan::{self, Candidate, Health, Rotation},
     report::{MemberReport, MemberState, PoolReport},
+    sticky::Memory,
 };
 
 /// A pool as it was asked for at one time. A change makes a new one, which shares the members that stay.
@@ -24,6 +25,8 @@ pub(super) struct Pool {
     pub(super) config: PoolConfig,
     slots: Vec<Slot>,
     rotation: Mutex<Rotation>,
+    /// Whose cookies are whose, where members give them.
+    pub(super) cookies: Memory,
 }
 
 /// A member in a pool: what was asked for, and what lives on when that changes.
@@ -50,15 +53,23 @@ pub(super) struct Member {
 }
 
 impl Pool {
-    /// Takes over those of `known` that are the same members; `gone` is the parent of new members' tokens.
-    pub(super) fn new(config: PoolConfig, known: &[Arc<Member>], gone: &CancellationToken) -> Self {
+    /// Takes over those of `known` that are the same members, and what `before` remembers when it is the same pool; `gone` is
+    /// the parent of new members' tokens.
+    pub(super) fn new(
+        config: PoolConfig,
+        before: Option<&Self>,
+        known: &[Arc<Member>],
+        gone: &CancellationToken,
+    ) -> Self {
         let slot = |member: &MemberConfig| {
             let same = |known: &&Arc<Member>| known.pool == config.id && known.is(member);
             let new = || Arc::new(Member::new(config.id.clone(), member, gone.child_token()));
             Slot { config: member.clone(), member: known.iter().find(same).cloned().unwrap_or_else(new) }
         };
         let slots = config.members.iter().map(slot).collect();
-        Self { slots, config, rotation: Mutex::default() }
+        let same = |old: &&Self| old.config.id == config.id && old.config.persistence == config.persistence;
+        let cookies = before.filter(same).map(|old| old.cookies.clone()).unwrap_or_default();
+        Self { slots, config, rotation: Mutex::default(), cookies }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
@@ -72,10 +83,20 @@ impl Pool {
 
     /// Chooses a member that is none of `tried`, counts a connection to it, and adds it to `tried`.
     pub(super) fn choose(&self, client: SocketAddr, tried: &mut Vec<usize>) -> Option<Use> {
-        let key = plan::key(self.config.algorithm, self.config.persistence, client);
+        let key = plan::key(self.config.algorithm, self.config.persistence.as_ref(), client);
         // Counted under the lock: of two that come together the second sees the first's connection.
         let mut rotation = self.rotation.lock();
         let index = plan::choose(self.config.algorithm, key, &self.slots, tried, &mut rotation)?;
+        tried.push(index);
+        Some(Use::new(self.slots[index].member.clone()))
+    }
+
+    /// Chooses the member with this name, as [`choose`](Self::choose) does, if it serves.
+    pub(super) fn choose_by_name(&self, id: &str, tried: &mut Vec<usize>) -> Option<Use> {
+        let index = self.slots.iter().position(|slot| slot.config.id.as_str() == id && slot.available())?;
+        if tried.contains(&index) {
+            return None;
+        }
         tried.push(index);
         Some(Use::new(self.slots[index].member.clone()))
     }

@@ -113,8 +113,10 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Connections and requests that no member took, and requests that were none.
+    /// Connections and requests that no member took, requests that were none, and what ended in a panic.
     pub request_errors: u64,
+    /// Tasks that ended in a panic: a mistake in the data plane, of which the log tells more. The listener goes on.
+    pub panics: u64,
 }
 
 /// How a pool does.

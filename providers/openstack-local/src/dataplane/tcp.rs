@@ -2,22 +2,25 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
     io::AsyncWriteExt as _,
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpStream},
     time::{Instant, sleep, timeout},
 };
+use tokio_util::task::TaskTracker;
 
 use super::{
     config::{PoolProtocol, Timeouts},
-    front::{Ends, Front, Settings},
+    front::{Ends, Front, Place, Settings},
     pool::{Pool, Use},
     proxy,
     relay::{Silence, relay},
+    workers::Worker,
 };
 
 /// Connections that the kernel has set up and nobody has accepted yet; the system's own limit is usually this.
-const BACKLOG: u32 = 4096;
+const BACKLOG: i32 = 4096;
 
 /// After an accept that failed for want of descriptors or memory: long enough for some to end, short enough to go unseen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -26,28 +29,93 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const SEARCH_FACTOR: u32 = 4;
 
 /// Binds a listening socket.
-pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let kind = Type::STREAM.nonblocking();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     // Connections of a listener that was here before may linger.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.set_reuse_address(true)?;
+    // Small messages must not wait for acknowledgements. What is accepted has it from here, at no further cost.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
-/// Accepts until told to stop; the socket closes with the return.
-pub(super) async fn accept<F, T>(listener: TcpListener, front: Arc<Front>, serve: F)
+/// Accepts on every one of `workers` until told to stop; the socket closes when every task of `tasks` has ended.
+///
+/// They share the socket and so its queue. (Sockets of their own would split the connections evenly, but then nothing would
+/// keep another process of the same user from listening there as well.)
+///
+/// # Errors
+/// There are too few descriptors.
+pub(super) fn listen<F, T>(
+    listener: &std::net::TcpListener,
+    front: &Arc<Front>,
+    workers: &Arc<[Worker]>,
+    tasks: &TaskTracker,
+    serve: F,
+) -> io::Result<()>
 where
-    F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T,
+    F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
-    let accepting = async {
+    let on = |worker: &Worker| {
+        let _on = worker.runtime.enter();
+        TcpListener::from_std(listener.try_clone()?)
+    };
+    let listeners: Vec<_> = workers.iter().map(on).collect::<io::Result<_>>()?;
+    let local = listener.local_addr()?;
+    for (index, listener) in listeners.into_iter().enumerate() {
+        let acceptor = Acceptor { listener, local, front: front.clone(), index, workers: workers.clone(), serve };
+        front.tasks.spawn_on(tasks.track_future(acceptor.run()), &workers[index].runtime);
+    }
+    Ok(())
+}
+
+/// Accepts the connections of a listener on one thread.
+struct Acceptor<F> {
+    listener: TcpListener,
+    local: SocketAddr,
+    front: Arc<Front>,
+    /// Whose this is among `workers`.
+    index: usize,
+    workers: Arc<[Worker]>,
+    serve: F,
+}
+
+impl<F, T> Acceptor<F>
+where
+    F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
+    T: Future<Output = ()> + Send + 'static,
+{
+    /// Accepts until told to stop, whatever happens.
+    async fn run(self) {
+        self.front.stop.run_until_cancelled(self.front.keep("accept", || self.accept())).await;
+    }
+
+    /// Accepts as many connections at a time as there may be.
+    async fn accept(&self) {
+        let mut watch = self.front.watch();
         let mut failing = false;
         loop {
-            front.room().await;
-            match listener.accept().await {
+            let mut settings = watch.borrow_and_update().clone();
+            let (place, accepted) = tokio::select! {
+                // There may be more places now, or fewer.
+                changed = watch.changed() => match changed {
+                    Ok(()) => continue,
+                    // The listener is gone.
+                    Err(_) => return,
+                },
+                next = self.next(&settings) => next,
+            };
+            if watch.has_changed().is_ok_and(|changed| changed) {
+                // It came after the change, so it is admitted by what holds now.
+                settings = watch.borrow_and_update().clone();
+            }
+            match accepted {
                 Ok((stream, client)) => {
                     failing = false;
-                    admit(stream, client, &front, &serve);
+                    self.admit(stream, Ends { client, local: self.local }, place, settings);
                 }
                 Err(error) if is_the_clients(&error) => {}
                 Err(error) => {
@@ -59,38 +127,52 @@ where
                 }
             }
         }
-    };
-    front.stop.run_until_cancelled(accepting).await;
+    }
+
+    /// The next connection, when there is a place for it.
+    async fn next(&self, settings: &Settings) -> (Place, io::Result<(TcpStream, SocketAddr)>) {
+        loop {
+            match self.front.place(settings) {
+                Some(place) => return (place, self.listener.accept().await),
+                None => self.front.room().await,
+            }
+        }
+    }
+
+    fn admit(&self, stream: TcpStream, ends: Ends, place: Place, settings: Arc<Settings>) {
+        if !settings.admits(ends.client.ip()) {
+            self.front.refuse();
+            // Reset rather than closed: nothing of the client's is read, and nothing lingers here.
+            let _ = stream.set_zero_linger();
+            return;
+        }
+        let (open, front, serve) = (place.open(), self.front.clone(), self.serve);
+        let chosen = Worker::choose(self.index, &self.workers);
+        let carried = self.workers[chosen].carry();
+        if chosen == self.index {
+            let serving = serve(stream, ends, front.clone(), settings);
+            self.front.tasks.spawn(async move {
+                front.guard("serve", front.kill.run_until_cancelled(serving)).await;
+                drop((open, carried));
+            });
+            return;
+        }
+        // A socket that cannot be taken along is a socket that is gone.
+        let Ok(stream) = stream.into_std() else { return };
+        let serving = async move {
+            let Ok(stream) = TcpStream::from_std(stream) else { return front.error() };
+            let serving = serve(stream, ends, front.clone(), settings);
+            front.guard("serve", front.kill.run_until_cancelled(serving)).await;
+            drop((open, carried));
+        };
+        self.front.tasks.spawn_on(serving, &self.workers[chosen].runtime);
+    }
 }
 
 /// Errors of a connection that ended before it was accepted.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-fn admit<F, T>(stream: TcpStream, client: SocketAddr, front: &Arc<Front>, serve: &F)
-where
-    F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T,
-    T: Future<Output = ()> + Send + 'static,
-{
-    let settings = front.settings();
-    if !settings.admits(client.ip()) {
-        front.refuse();
-        // Reset rather than closed: nothing of the client's is read, and nothing lingers here.
-        let _ = stream.set_zero_linger();
-        return;
-    }
-    let Ok(local) = stream.local_addr() else { return };
-    // Small messages must not wait for acknowledgements. A socket that refuses is a socket that is gone.
-    let _ = stream.set_nodelay(true);
-    let open = front.open();
-    let serving = serve(stream, Ends { client, local }, front.clone(), settings);
-    let kill = front.kill.clone();
-    front.tasks.spawn(async move {
-        kill.run_until_cancelled(serving).await;
-        drop(open);
-    });
 }
 
 /// Carries a client's bytes to a member and back.

@@ -54,10 +54,13 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Carries datagrams until told to stop; the socket closes when every task of `tasks` has ended.
 pub(super) async fn serve(socket: UdpSocket, front: Arc<Front>, tasks: TaskTracker) {
-    let listener =
-        Listener { socket: Arc::new(socket), settings: front.settings(), front, tasks, begin: Instant::now() };
-    let stop = listener.front.stop.clone();
-    stop.run_until_cancelled(listener.run()).await;
+    let (socket, begin) = (Arc::new(socket), Instant::now());
+    // A panic loses the flows, which begin anew with their next datagrams.
+    let serving = front.keep("receive datagrams", || {
+        let (socket, tasks) = (socket.clone(), tasks.clone());
+        Listener { socket, settings: front.settings(), front: front.clone(), tasks, begin }.run()
+    });
+    front.stop.run_until_cancelled(serving).await;
 }
 
 struct Listener {
@@ -151,9 +154,7 @@ impl Listener {
             self.front.refuse();
             return None;
         }
-        if !self.front.has_room() {
-            return None;
-        }
+        let place = self.front.place(&self.settings)?;
         let mut tried = Vec::new();
         let Some(pool) = &self.settings.pool else {
             self.front.error();
@@ -161,7 +162,7 @@ impl Listener {
         };
         while let Some(used) = pool.choose(client, &mut tried) {
             match connect(used.member.socket) {
-                Ok(socket) => return Some(self.flow(client, used, Arc::new(socket))),
+                Ok(socket) => return Some(self.flow(client, used, Arc::new(socket), place.open())),
                 Err(error) => tracing::debug!(member = %used.member.id, %error, "cannot open a socket to member"),
             }
         }
@@ -169,7 +170,7 @@ impl Listener {
         None
     }
 
-    fn flow(&self, client: SocketAddr, used: Use, socket: Arc<UdpSocket>) -> Flow {
+    fn flow(&self, client: SocketAddr, used: Use, socket: Arc<UdpSocket>, open: Open) -> Flow {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared { last: AtomicU64::new(0), failed: AtomicBool::new(false) });
         let answers = Answers {
@@ -180,10 +181,16 @@ impl Listener {
             front: self.front.clone(),
             begin: self.begin,
         };
-        let (stop, tasks) = (end.clone(), self.tasks.clone());
-        let task = tasks.track_future(async move { stop.run_until_cancelled(answers.run()).await });
+        let (stop, tasks, front) = (end.clone(), self.tasks.clone(), self.front.clone());
+        let task = tasks.track_future(async move {
+            let shared = answers.shared.clone();
+            let answering = stop.run_until_cancelled(answers.run());
+            if front.guard("hand on answers", answering).await.is_none() {
+                shared.failed.store(true, Relaxed);
+            }
+        });
         self.front.tasks.spawn(task);
-        Flow { socket, used, shared, _open: self.front.open(), _end: end.drop_guard() }
+        Flow { socket, used, shared, _open: open, _end: end.drop_guard() }
     }
 
     /// Ends flows that are silent, and those that the settings of now would not let be.

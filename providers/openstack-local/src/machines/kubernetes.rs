@@ -16,7 +16,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use parking_lot::Mutex;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -28,6 +31,8 @@ use super::{
 const SERVER: &str = "openstack-local/server";
 /// Between two renewals of a node's Lease, as a kubelet's.
 const LEASE: Duration = Duration::from_secs(10);
+/// Longest time to say that a node is gone.
+const LEAVE: Duration = Duration::from_secs(10);
 /// Between two watches.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -157,8 +162,11 @@ impl Kubernetes {
             return;
         }
         // In a cluster with a kube-controller-manager that would be said after 40 seconds of silence.
-        if let Err(error) = self.kubelets.set_ready(name, Ready::Unknown).await {
-            tracing::debug!(node = name, error = &error as &dyn std::error::Error, "a node left without a word");
+        match timeout(LEAVE, self.kubelets.set_ready(name, Ready::Unknown)).await {
+            Ok(Ok(())) => {}
+            // Somebody has deleted it.
+            Ok(Err(KubeletError::Api { source: kube::Error::Api(status), .. })) if status.code == 404 => {}
+            _ => tracing::warn!(node = name, "the cluster could not be told that the server is off"),
         }
         drop(self.kubelets.stop_node(name));
         self.joined.lock().remove(name);

@@ -21,7 +21,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     task::{Id, JoinSet},
-    time::{sleep, timeout},
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -36,8 +36,6 @@ use crate::server::Cloud;
 
 /// Pause before something that failed is tried again: an address that is taken, a cluster that does not answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// Longest time to tell the cluster that a node is gone.
-const LEAVE: Duration = Duration::from_secs(10);
 
 /// Runs the servers that ask for it until cancelled. Without a cluster no server is a node.
 pub async fn run(cloud: &Cloud, cluster: Option<Arc<dyn Cluster>>, cancel: CancellationToken) {
@@ -130,7 +128,5 @@ async fn be_node(machine: &Machine, cluster: &dyn Cluster, off: &CancellationTok
     };
     let _ = halt.run_until_cancelled(join).await;
     off.cancelled().await;
-    if !halt.is_cancelled() && timeout(LEAVE, cluster.leave(&machine.name, &machine.server)).await.is_err() {
-        tracing::warn!(server = %machine.name, "the cluster could not be told that the server is off");
-    }
+    let _ = halt.run_until_cancelled(cluster.leave(&machine.name, &machine.server)).await;
 }

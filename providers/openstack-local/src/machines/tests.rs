@@ -10,6 +10,7 @@ use tokio::{
     net::{TcpStream, UdpSocket},
     sync::watch,
     task::JoinHandle,
+    time::timeout,
 };
 
 use super::*;

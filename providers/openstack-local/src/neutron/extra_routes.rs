@@ -5,23 +5,12 @@ use std::net::IpAddr;
 use openstack_api::neutron::{Route, Router};
 
 use super::{
-    LimitsRow,
     common::{invalid, touch},
-    ports, routers, subnet_plan, subnets,
+    ports, routers,
+    rows::Limits,
+    subnet_plan, subnets,
 };
 use crate::state::{ApiError, Cx, State};
-
-/// Most routes of a router (`max_routes`), as Neutron has it by default.
-pub const MAX_ROUTES: usize = 30;
-
-/// Sets how many routes a router may have, as the operator of a cloud does whose clusters have more nodes.
-pub fn set_max_routes(state: &mut State, max_routes: usize) {
-    state.neutron.limits.put(LimitsRow { max_routes });
-}
-
-fn max_routes(state: &State) -> usize {
-    state.neutron.limits.iter().next().map_or(MAX_ROUTES, |limits| limits.max_routes)
-}
 
 /// Sets all routes.
 ///
@@ -72,7 +61,7 @@ pub fn remove(state: &mut State, cx: &Cx, id: &str, routes: &[Route]) -> Result<
 }
 
 fn check(state: &State, id: &str, routes: &[Route]) -> Result<(), ApiError> {
-    let most = max_routes(state);
+    let most = Limits::of(state).routes;
     if routes.len() > most {
         return Err(ApiError::bad_request(
             "RoutesExhausted",

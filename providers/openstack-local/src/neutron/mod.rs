@@ -32,7 +32,7 @@ use openstack_api::neutron as api;
 pub use self::{
     resource::Resource,
     routes::routes,
-    rows::{LimitsRow, QuotaRow},
+    rows::{Limits, QuotaRow},
 };
 use crate::state::tables;
 
@@ -64,7 +64,7 @@ tables! {
         trunks: api::Trunk,
         /// Quotas that somebody changed.
         quotas: QuotaRow,
-        /// What the operator set: one row, once it was set.
-        limits: LimitsRow,
+        /// Limits that an operator set: one row.
+        limits: Limits,
     }
 }

@@ -8,13 +8,13 @@ use openstack_api::neutron::{AddressPair, FixedIp, FixedIpRequest, Port, Subnet}
 use super::{
     Resource,
     common::{invalid, invalid_input},
-    ipam, subnet_plan,
+    ipam,
+    rows::Limits,
+    subnet_plan,
     subnets::{range, used},
 };
 use crate::state::{ApiError, Cx, State};
 
-/// Most address pairs of a port (`max_allowed_address_pair`).
-pub const MAX_ADDRESS_PAIRS: usize = 10;
 /// Most addresses of a port.
 const MAX_FIXED_IPS: usize = 5;
 
@@ -34,11 +34,12 @@ pub(super) fn groups(state: &State, cx: &Cx, asked: Vec<String>) -> Result<Vec<S
 ///
 /// # Errors
 /// Too many, one twice, or one that is no address.
-pub(super) fn address_pairs(asked: Vec<AddressPair>, mac: &str) -> Result<Vec<AddressPair>, ApiError> {
-    if asked.len() > MAX_ADDRESS_PAIRS {
+pub(super) fn address_pairs(state: &State, asked: Vec<AddressPair>, mac: &str) -> Result<Vec<AddressPair>, ApiError> {
+    let most = Limits::of(state).address_pairs;
+    if asked.len() > most {
         return Err(ApiError::bad_request(
             "AllowedAddressPairExhausted",
-            format!("The number of allowed address pair exceeds the maximum {MAX_ADDRESS_PAIRS}."),
+            format!("The number of allowed address pair exceeds the maximum {most}."),
         ));
     }
     let mut pairs = Vec::with_capacity(asked.len());

@@ -100,7 +100,7 @@ pub fn create(state: &mut State, cx: &Cx, request: PortCreate) -> Result<Port, A
         None if enforced && !project.is_empty() => vec![security_groups::ensure_default(state, cx, &project)],
         None => Vec::new(),
     };
-    let pairs = port_rules::address_pairs(request.allowed_address_pairs.unwrap_or_default(), &mac_address)?;
+    let pairs = port_rules::address_pairs(state, request.allowed_address_pairs.unwrap_or_default(), &mac_address)?;
     let mut row = Port {
         id: new_id(),
         name: request.name.unwrap_or_default(),
@@ -198,7 +198,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: PortUpdate) -> Resu
         row.security_groups = port_rules::groups(state, cx, groups)?;
     }
     if let Some(pairs) = request.allowed_address_pairs {
-        row.allowed_address_pairs = port_rules::address_pairs(pairs, &row.mac_address)?;
+        row.allowed_address_pairs = port_rules::address_pairs(state, pairs, &row.mac_address)?;
     }
     port_rules::check_port_security(&row)?;
     settle(&mut row);

@@ -3,7 +3,7 @@
 use openstack_api::neutron as api;
 use serde::{Deserialize, Serialize};
 
-use crate::state::Row;
+use crate::state::{Row, State};
 
 /// Names the tables of rows with an `id`.
 macro_rules! rows {
@@ -46,17 +46,38 @@ impl Row for QuotaRow {
     }
 }
 
-/// What the operator of the cloud set for everybody: one row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitsRow {
-    /// Most routes of a router.
-    pub max_routes: usize,
+/// What an operator sets for all projects: one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Most routes of a router (`max_routes`). Default 30.
+    pub routes: usize,
+    /// Most address pairs of a port (`max_allowed_address_pair`). Default 10.
+    pub address_pairs: usize,
 }
 
-impl Row for LimitsRow {
+impl Default for Limits {
+    fn default() -> Self {
+        Self { routes: 30, address_pairs: 10 }
+    }
+}
+
+impl Row for Limits {
     const TABLE: &'static str = "neutron_limits";
 
     fn key(&self) -> &'static str {
         "limits"
+    }
+}
+
+impl Limits {
+    /// Returns the limits in force.
+    pub fn of(state: &State) -> Self {
+        state.neutron.limits.get("limits").map_or_else(Self::default, |row| **row)
+    }
+
+    /// Sets the limits.
+    pub fn set(self, state: &mut State) {
+        state.neutron.limits.put(self);
     }
 }

@@ -70,21 +70,6 @@ pub fn providers(state: &State) -> Vec<Provider> {
     Settings::of(state).providers.into_iter().map(described).collect()
 }
 
-/// Returns the flavors.
-pub fn flavors(state: &State) -> Vec<Flavor> {
-    state.octavia.flavors.iter().map(|row| row.0.clone()).collect()
-}
-
-/// Returns the flavor profiles.
-pub fn flavor_profiles(state: &State) -> Vec<FlavorProfile> {
-    state.octavia.flavor_profiles.iter().map(|row| row.0.clone()).collect()
-}
-
-/// Returns the availability zones.
-pub fn availability_zones(state: &State) -> Vec<AvailabilityZone> {
-    state.octavia.availability_zones.iter().map(|row| row.0.clone()).collect()
-}
-
 /// Adds a flavor of a provider, with a profile for it. Returns its identifier.
 pub fn put_flavor(state: &mut State, name: &str, provider: &str, enabled: bool) -> String {
     let profile = FlavorProfile {

@@ -14,6 +14,7 @@ pub mod load_balancers;
 mod lock;
 pub mod members;
 pub mod monitors;
+pub mod offers;
 pub mod pools;
 mod provider;
 pub mod quotas;
@@ -28,7 +29,7 @@ pub mod wanted;
 use crate::state::tables;
 
 pub use self::{
-    catalog::{availability_zones, flavor_profiles, flavors, providers, put_availability_zone, put_flavor, versions},
+    catalog::{providers, put_availability_zone, put_flavor, versions},
     health::{ListenerReport, MemberReport, Report, forget_reports, report},
     lock::{force_error, settle},
     routes::routes,
@@ -55,6 +56,8 @@ tables! {
         flavor_profiles: rows::FlavorProfileRow,
         /// Availability zones.
         availability_zones: rows::AvailabilityZoneRow,
+        /// Availability zone profiles.
+        zone_profiles: rows::AvailabilityZoneProfileRow,
         /// Quotas of projects.
         quotas: rows::QuotaRow,
         /// How the service behaves: one row.

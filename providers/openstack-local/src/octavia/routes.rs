@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use super::{
     catalog,
     error::{not_found, unsupported_option},
-    listeners, load_balancers, members, monitors, pools, quotas, schema,
+    listeners, load_balancers, members, monitors,
+    offers::{flavor_profiles, flavors, zone_profiles, zones},
+    pools, quotas, schema,
     serving::{change, read},
     settings::Settings,
 };
@@ -36,6 +38,10 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .merge(listener_routes::routes())
         .merge(pool_routes::routes())
         .merge(monitor_routes::routes())
+        .merge(flavor_routes::routes())
+        .merge(flavor_profile_routes::routes())
+        .merge(zone_routes::routes())
+        .merge(zone_profile_routes::routes())
         .merge(member_routes())
         .merge(other_routes());
     let amphorae = get(async |Auth(_): Auth| Json(json!({"amphorae": [], "amphorae_links": []})));
@@ -154,14 +160,14 @@ fn minor(state: &State) -> u8 {
 
 /// Makes the routes of a resource that has a collection of its own.
 macro_rules! resource {
-    ($routes:ident, $module:ident, $one:literal, $many:literal, $attributes:expr, $parent:expr, $create:ident, $update:ident) => {
+    ($routes:ident, $module:ident, $path:literal, $one:literal, $many:literal, $attributes:expr, $parent:expr, $create:ident, $update:ident) => {
         mod $routes {
             use super::*;
 
             pub(super) fn routes() -> Router<Arc<Cloud>> {
                 Router::new()
-                    .route(concat!("/", $many), get(list).post(create))
-                    .route(concat!("/", $many, "/{id}"), get(show).put(update).delete(delete))
+                    .route(concat!("/", $path), get(list).post(create))
+                    .route(concat!("/", $path, "/{id}"), get(show).put(update).delete(delete))
             }
 
             async fn list(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
@@ -214,6 +220,7 @@ macro_rules! resource {
 resource!(
     load_balancer_routes,
     load_balancers,
+    "loadbalancers",
     "loadbalancer",
     "loadbalancers",
     LOAD_BALANCER,
@@ -224,6 +231,7 @@ resource!(
 resource!(
     listener_routes,
     listeners,
+    "listeners",
     "listener",
     "listeners",
     LISTENER,
@@ -234,6 +242,7 @@ resource!(
 resource!(
     pool_routes,
     pools,
+    "pools",
     "pool",
     "pools",
     POOL,
@@ -244,6 +253,7 @@ resource!(
 resource!(
     monitor_routes,
     monitors,
+    "healthmonitors",
     "healthmonitor",
     "healthmonitors",
     MONITOR,
@@ -252,12 +262,61 @@ resource!(
     MONITOR_UPDATE
 );
 
+resource!(
+    flavor_routes,
+    flavors,
+    "flavors",
+    "flavor",
+    "flavors",
+    &["id", "name", "description", "enabled", "flavor_profile_id"],
+    None,
+    FLAVOR_CREATE,
+    FLAVOR_UPDATE
+);
+resource!(
+    flavor_profile_routes,
+    flavor_profiles,
+    "flavorprofiles",
+    "flavorprofile",
+    "flavorprofiles",
+    &["id", "name", "provider_name", "flavor_data"],
+    None,
+    FLAVOR_PROFILE_CREATE,
+    FLAVOR_PROFILE_UPDATE
+);
+resource!(
+    zone_routes,
+    zones,
+    "availabilityzones",
+    "availability_zone",
+    "availability_zones",
+    &["name", "description", "enabled", "availability_zone_profile_id"],
+    None,
+    ZONE_CREATE,
+    ZONE_UPDATE
+);
+resource!(
+    zone_profile_routes,
+    zone_profiles,
+    "availabilityzoneprofiles",
+    "availability_zone_profile",
+    "availability_zone_profiles",
+    &["id", "name", "provider_name", "availability_zone_data"],
+    None,
+    ZONE_PROFILE_CREATE,
+    ZONE_PROFILE_UPDATE
+);
+
 /// Deletes a resource of a kind; only load balancers know `cascade`.
 fn delete_one(state: &mut State, cx: &Cx, id: &str, query: &Query, kind: &str) -> Result<(), ApiError> {
     match kind {
         "loadbalancer" => load_balancers::delete(state, cx, id, query.flag("cascade")),
         "listener" => listeners::delete(state, cx, id),
         "pool" => pools::delete(state, cx, id),
+        "flavor" => flavors::delete(state, cx, id),
+        "flavorprofile" => flavor_profiles::delete(state, cx, id),
+        "availability_zone" => zones::delete(state, cx, id),
+        "availability_zone_profile" => zone_profiles::delete(state, cx, id),
         _ => monitors::delete(state, cx, id),
     }
 }
@@ -346,13 +405,6 @@ fn other_routes() -> Router<Arc<Cloud>> {
         .route("/quotas/{project}", get(show_quota).put(update_quota).delete(reset_quota))
         .route("/quotas/{project}/default", get(default_quota))
         .route("/providers", get(providers))
-        .route("/flavors", get(flavors))
-        .route("/flavors/{id}", get(flavor))
-        .route("/flavorprofiles", get(flavor_profiles))
-        .route("/flavorprofiles/{id}", get(flavor_profile))
-        .route("/availabilityzones", get(availability_zones))
-        .route("/availabilityzones/{name}", get(availability_zone))
-        .route("/availabilityzoneprofiles", get(async |_: Auth| nothing("availability_zone_profiles")))
         .route("/l7policies", get(async |_: Auth| nothing("l7policies")).post(no_policies))
         .route("/l7policies/{id}", get(no_policy))
         .route("/l7policies/{id}/rules", get(no_policy))
@@ -418,40 +470,6 @@ async fn reset_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<St
 async fn providers(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
     let rows = read(&cloud, |state| Ok(catalog::providers(state))).await?;
     page(&cloud, &query, "providers", &["name", "description"], None, rows)
-}
-
-async fn flavors(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
-    let rows = read(&cloud, |state| Ok(catalog::flavors(state))).await?;
-    page(&cloud, &query, "flavors", &["id", "name", "description", "enabled", "flavor_profile_id"], None, rows)
-}
-
-async fn flavor(From(cloud): Shared, Auth(_): Auth, Path(id): Path<String>, query: Query) -> Answer {
-    let rows = read(&cloud, |state| Ok(catalog::flavors(state))).await?;
-    let found = rows.into_iter().find(|row| row.id == id).ok_or_else(|| not_found("Flavor", &id))?;
-    Ok(one("flavor", &query, found))
-}
-
-async fn flavor_profiles(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
-    let rows = read(&cloud, |state| Ok(catalog::flavor_profiles(state))).await?;
-    page(&cloud, &query, "flavorprofiles", &["id", "name", "provider_name", "flavor_data"], None, rows)
-}
-
-async fn flavor_profile(From(cloud): Shared, Auth(_): Auth, Path(id): Path<String>, query: Query) -> Answer {
-    let rows = read(&cloud, |state| Ok(catalog::flavor_profiles(state))).await?;
-    let found = rows.into_iter().find(|row| row.id == id).ok_or_else(|| not_found("Flavor Profile", &id))?;
-    Ok(one("flavorprofile", &query, found))
-}
-
-async fn availability_zones(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
-    let rows = read(&cloud, |state| Ok(catalog::availability_zones(state))).await?;
-    let attributes = &["name", "description", "enabled", "availability_zone_profile_id"];
-    page(&cloud, &query, "availability_zones", attributes, None, rows)
-}
-
-async fn availability_zone(From(cloud): Shared, Auth(_): Auth, Path(name): Path<String>, query: Query) -> Answer {
-    let rows = read(&cloud, |state| Ok(catalog::availability_zones(state))).await?;
-    let found = rows.into_iter().find(|row| row.name == name).ok_or_else(|| not_found("Availability Zone", &name))?;
-    Ok(one("availability_zone", &query, found))
 }
 
 /// A list of what there never is here.

@@ -4,7 +4,8 @@
 
 use jiff::Timestamp;
 use openstack_api::octavia::{
-    AvailabilityZone, Flavor, FlavorProfile, HealthMonitor, Listener, LoadBalancer, Member, Pool, Quota, Stats,
+    AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile, HealthMonitor, Listener, LoadBalancer, Member,
+    Pool, Quota, Stats,
 };
 use serde::{Deserialize, Serialize};
 
@@ -197,6 +198,10 @@ plain_row! {
 plain_row! {
     /// Availability zone.
     AvailabilityZoneRow(AvailabilityZone), "octavia_availability_zones", name
+}
+plain_row! {
+    /// Availability zone profile.
+    AvailabilityZoneProfileRow(AvailabilityZoneProfile), "octavia_availability_zone_profiles", id
 }
 
 /// Quota of a project, where it is not the default.

@@ -317,6 +317,55 @@ pub const QUOTA_UPDATE: Schema = &[
     field("l7rule", LIMIT).since(19),
 ];
 
+macro_rules! profile {
+    ($data:literal) => {
+        [field("name", NAME), field("provider_name", NAME), field($data, DATA)]
+    };
+}
+
+macro_rules! required {
+    ($fields:expr) => {{
+        let [one, two, three] = $fields;
+        &[one.required(), two.required(), three.required()]
+    }};
+}
+
+const DATA: Kind = Kind::Text(4096);
+
+/// Flavor profile to create.
+pub const FLAVOR_PROFILE_CREATE: Schema = required!(profile!("flavor_data"));
+
+/// Change of a flavor profile.
+pub const FLAVOR_PROFILE_UPDATE: Schema = &profile!("flavor_data");
+
+/// Availability zone profile to create.
+pub const ZONE_PROFILE_CREATE: Schema = required!(profile!("availability_zone_data"));
+
+/// Change of an availability zone profile.
+pub const ZONE_PROFILE_UPDATE: Schema = &profile!("availability_zone_data");
+
+/// Flavor to create.
+pub const FLAVOR_CREATE: Schema = &[
+    field("name", NAME).required(),
+    field("description", NAME),
+    field("enabled", Kind::Bool),
+    field("flavor_profile_id", Kind::Uuid).required(),
+];
+
+/// Change of a flavor.
+pub const FLAVOR_UPDATE: Schema = &[field("name", NAME), field("description", NAME), field("enabled", Kind::Bool)];
+
+/// Availability zone to create.
+pub const ZONE_CREATE: Schema = &[
+    field("name", NAME).required(),
+    field("description", NAME),
+    field("enabled", Kind::Bool),
+    field("availability_zone_profile_id", Kind::Uuid).required(),
+];
+
+/// Change of an availability zone.
+pub const ZONE_UPDATE: Schema = &[field("description", NAME), field("enabled", Kind::Bool)];
+
 /// Batch of members: the list itself is the envelope.
 pub const MEMBER_BATCH: Schema = &[field("members", Kind::List(&Kind::Object(MEMBER_CREATE))).required()];
 

@@ -110,11 +110,10 @@ fn pool_config(state: &State, body: &Pool) -> Option<plane::PoolConfig> {
         LbAlgorithm::SourceIpPort => plane::Algorithm::SourceIpPort,
         LbAlgorithm::RoundRobin | LbAlgorithm::Other(_) => plane::Algorithm::RoundRobin,
     };
-    // Cookies are not looked at: such a pool keeps its clients by their address.
     let persistence = body.session_persistence.as_ref().and_then(|persistence| match persistence.kind {
-        PersistenceType::SourceIp | PersistenceType::HttpCookie | PersistenceType::AppCookie => {
-            Some(plane::Persistence::SourceIp)
-        }
+        PersistenceType::SourceIp => Some(plane::Persistence::SourceIp),
+        PersistenceType::HttpCookie => Some(plane::Persistence::HttpCookie),
+        PersistenceType::AppCookie => Some(plane::Persistence::AppCookie(persistence.cookie_name.as_deref()?.into())),
         PersistenceType::Other(_) => None,
     });
     let members = body.members.iter().filter_map(|one| state.octavia.members.get(&one.id));

@@ -2,6 +2,10 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -50,6 +54,11 @@ pub enum FaultKind {
         /// The body, sent as `text/html`.
         text: String,
     },
+    /// Never answered: the connection stays open until the client closes it.
+    Stuck {
+        /// Whether it is done nevertheless.
+        done: bool,
+    },
 }
 
 /// What goes wrong, and for which requests.
@@ -61,6 +70,9 @@ pub struct Fault {
     pub method: Option<String>,
     /// The path begins so, such as `/network/v2.0/ports`.
     pub path: String,
+    /// Hits only requests that change something: no `GET` and `HEAD`, and none of the identity service.
+    #[serde(default)]
+    pub changes: bool,
     /// Lets this many such requests through first.
     #[serde(default)]
     pub skip: u32,
@@ -74,7 +86,12 @@ pub struct Fault {
 impl Fault {
     /// Hits every request whose path begins so.
     pub fn new(path: impl Into<String>, kind: FaultKind) -> Self {
-        Self { method: None, path: path.into(), skip: 0, count: None, kind }
+        Self { method: None, path: path.into(), changes: false, skip: 0, count: None, kind }
+    }
+
+    /// Hits every request to any service that changes something.
+    pub fn of_changes(kind: FaultKind) -> Self {
+        Self { changes: true, ..Self::new("/", kind) }
     }
 
     /// Hits only this method.
@@ -101,29 +118,58 @@ impl Fault {
 
 /// Faults to come. The first one that is for a request hits it.
 #[derive(Debug, Default)]
-pub struct Faults(Mutex<Vec<Fault>>);
+pub struct Faults {
+    to_come: Mutex<Vec<Fault>>,
+    stuck: Arc<AtomicUsize>,
+}
+
+/// A request that is not answered.
+#[derive(Debug)]
+pub(super) struct Held(Arc<AtomicUsize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn changes_something(method: &str, path: &str) -> bool {
+    !matches!(method, "GET" | "HEAD") && !path.starts_with("/identity")
+}
 
 impl Faults {
     /// Adds one, after the others.
     pub fn add(&self, fault: Fault) {
-        self.0.lock().push(fault);
+        self.to_come.lock().push(fault);
     }
 
     /// Takes all away.
     pub fn clear(&self) {
-        self.0.lock().clear();
+        self.to_come.lock().clear();
     }
 
     /// Returns those still to come, with what is left of them.
     pub fn pending(&self) -> Vec<Fault> {
-        self.0.lock().clone()
+        self.to_come.lock().clone()
+    }
+
+    /// Returns how many requests are [stuck](FaultKind::Stuck) just now; those that are done at all are done by then.
+    pub fn stuck(&self) -> usize {
+        self.stuck.load(Ordering::SeqCst)
+    }
+
+    /// Counts a request as stuck until the value is dropped.
+    pub(super) fn hold(&self) -> Held {
+        self.stuck.fetch_add(1, Ordering::SeqCst);
+        Held(self.stuck.clone())
     }
 
     pub(super) fn take(&self, method: &str, path: &str) -> Option<FaultKind> {
-        let mut faults = self.0.lock();
+        let mut faults = self.to_come.lock();
         let matches = |fault: &&mut Fault| {
             fault.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
                 && path.starts_with(&fault.path)
+                && (!fault.changes || changes_something(method, path))
         };
         let mut hit = None;
         for fault in faults.iter_mut().filter(matches) {
@@ -161,7 +207,7 @@ impl FaultKind {
                 let html = HeaderValue::from_static("text/html; charset=UTF-8");
                 Some((status(*code), [(header::CONTENT_TYPE, html)], text.clone()).into_response())
             }
-            Self::Latency { .. } | Self::Cut { .. } => None,
+            Self::Latency { .. } | Self::Cut { .. } | Self::Stuck { .. } => None,
         }
     }
 }

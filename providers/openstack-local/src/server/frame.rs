@@ -95,6 +95,13 @@ async fn answer(cloud: &Cloud, method: &str, path: &str, mut request: Request, n
             tokio::time::sleep(Duration::from_millis(ms)).await;
             next.run(request).await
         }
+        FaultKind::Stuck { done } => {
+            if done {
+                drop(next.run(request).await);
+            }
+            let _held = cloud.faults.hold();
+            std::future::pending().await
+        }
         FaultKind::Cut { after } => faults::cut(next.run(request).await, after),
         FaultKind::Status { .. } | FaultKind::Body { .. } => next.run(request).await,
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cloud, Settings, router};
+use super::{Cloud, Settings, listen, router};
 use crate::{
     dataplane::DataPlane,
     keystone::{
@@ -265,23 +265,16 @@ impl LocalCloud {
         machines::run(&self.cloud, self.cluster.clone(), cancel).await;
     }
 
-    /// Serves until cancelled; [carries](Self::carry) traffic and [runs](Self::run_servers) servers meanwhile.
+    /// Serves until cancelled; [carries](Self::carry) traffic and [runs](Self::run_servers) servers meanwhile. When this
+    /// returns, no connection is open any more and no request under way; those that were had five seconds to be answered.
     ///
     /// # Errors
     /// The listener fails.
     pub async fn serve(&self, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
-        let stop = cancel.child_token();
-        let graceful = cancel.clone().cancelled_owned();
-        let serve = axum::serve(listener, self.router()).with_graceful_shutdown(graceful);
-        let late = async {
-            cancel.cancelled().await;
-            tokio::time::sleep(GRACE).await;
-        };
+        // Requests end before the traffic does: until then each says what is there.
+        let stop = CancellationToken::new();
         let serve = async {
-            let served = tokio::select! {
-                served = serve.into_future() => served,
-                () = late => Ok(()),
-            };
+            let served = listen::serve(listener, self.router(), GRACE, &cancel).await;
             stop.cancel();
             served
         };

@@ -8,6 +8,7 @@ mod faults;
 mod frame;
 mod journal;
 pub mod list;
+mod listen;
 mod local;
 mod settings;
 #[cfg(test)]

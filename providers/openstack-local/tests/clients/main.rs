@@ -19,12 +19,13 @@ const VARIABLE: &str = "CCM_OPENSTACK_CLIENT";
 
 type Test = fn(&Cloud) -> anyhow::Result<()>;
 
-const TESTS: [(&str, Test); 7] = [
+const TESTS: [(&str, Test); 8] = [
     ("identity", identity),
     ("networks_and_routers", networks),
     ("floating_ips", floating_ips),
     ("security_groups", security_groups),
     ("servers", servers),
+    ("load_balancer_offers", load_balancer_offers),
     ("load_balancers", load_balancers),
     ("sdk", sdk),
 ];
@@ -172,6 +173,23 @@ fn load_balancers(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("loadbalancer delete b1 --cascade --wait")?;
     ensure!(cloud.list("loadbalancer list")?.iter().all(|row| row["name"] != "b1"));
     cloud.fails("loadbalancer show b1").map(drop)
+}
+
+fn load_balancer_offers(cloud: &Cloud) -> anyhow::Result<()> {
+    cloud.run("loadbalancer flavorprofile create --name fp1 --provider amphora --flavor-data {}")?;
+    cloud.run("loadbalancer flavor create --name f1 --flavorprofile fp1 --description small --enable")?;
+    cloud.run("loadbalancer flavor set f1 --description tiny")?;
+    ensure!(cloud.value("loadbalancer flavor show f1", "description")? == "tiny");
+    cloud
+        .run("loadbalancer availabilityzoneprofile create --name zp1 --provider amphora --availability-zone-data {}")?;
+    cloud.run("loadbalancer availabilityzone create --name z1 --availabilityzoneprofile zp1")?;
+    ensure!(cloud.value("loadbalancer availabilityzone show z1", "enabled")? == "True");
+    cloud.run("loadbalancer availabilityzone delete z1")?;
+    cloud.run("loadbalancer availabilityzoneprofile delete zp1")?;
+    cloud.run("loadbalancer flavor delete f1")?;
+    cloud.run("loadbalancer flavorprofile delete fp1")?;
+    ensure!(cloud.names("loadbalancer flavor list")?.is_empty());
+    Ok(())
 }
 
 fn sdk(cloud: &Cloud) -> anyhow::Result<()> {

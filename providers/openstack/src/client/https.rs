@@ -1,6 +1,7 @@
 //! The transport over sockets.
 
 use std::{
+    net::IpAddr,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
@@ -38,13 +39,19 @@ pub enum HttpsError {
     Client(#[source] reqwest::Error),
 }
 
-/// HTTP and HTTPS over sockets. Proxies are those of the usual variables. Redirections are not followed.
+/// HTTP and HTTPS over sockets. Redirections are not followed.
+///
+/// Proxies are those of the usual variables, read when the process starts: `HTTPS_PROXY` and `HTTP_PROXY` by the scheme of
+/// the request, `ALL_PROXY` for either, `NO_PROXY` with hosts, domains, addresses and networks; each in small letters as
+/// well. As upstream does it, nothing on the loopback interface is asked for through a proxy.
 #[derive(Debug)]
 pub struct Https {
     tls: Tls,
     timeout: Duration,
     agent: String,
     look: Duration,
+    /// Longest answer, in bytes.
+    longest: usize,
     state: Mutex<State>,
 }
 
@@ -53,8 +60,29 @@ type Stamps = Vec<Option<(SystemTime, u64, PathBuf)>>;
 #[derive(Debug)]
 struct State {
     stamps: Stamps,
-    client: reqwest::Client,
+    clients: Clients,
     looked: Instant,
+}
+
+/// One by the proxies of the environment, and one without.
+#[derive(Clone, Debug)]
+struct Clients {
+    usual: reqwest::Client,
+    direct: reqwest::Client,
+}
+
+impl Clients {
+    fn new(tls: &Tls, agent: &str, timeout: Duration) -> Result<Self, HttpsError> {
+        let made = || builder(tls, agent, timeout);
+        let built = |builder: reqwest::ClientBuilder| builder.build().map_err(HttpsError::Client);
+        Ok(Self { usual: built(made()?)?, direct: built(made()?.no_proxy())? })
+    }
+
+    fn of(&self, uri: &http::Uri) -> &reqwest::Client {
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        if loopback { &self.direct } else { &self.usual }
+    }
 }
 
 impl Https {
@@ -70,9 +98,15 @@ impl Https {
         let parts: Vec<&str> = agents.iter().rev().map(String::as_str).chain([own]).collect();
         let (agent, timeout) = (parts.join(" "), cloud.request_timeout);
         let stamps = stamps(&cloud.tls);
-        let client = client(&cloud.tls, &agent, timeout)?;
-        let state = Mutex::new(State { stamps, client, looked: Instant::now() });
-        Ok(Self { tls: cloud.tls.clone(), timeout, agent, look: LOOK, state })
+        let clients = Clients::new(&cloud.tls, &agent, timeout)?;
+        let state = Mutex::new(State { stamps, clients, looked: Instant::now() });
+        Ok(Self { tls: cloud.tls.clone(), timeout, agent, look: LOOK, longest: LONGEST_ANSWER, state })
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_longest(mut self, longest: usize) -> Self {
+        self.longest = longest;
+        self
     }
 
     #[cfg(test)]
@@ -81,18 +115,18 @@ impl Https {
         self
     }
 
-    /// The client with what the files hold now. Files that cannot be used, half-written perhaps, leave the last one.
-    fn current(&self) -> reqwest::Client {
+    /// The clients with what the files hold now. Files that cannot be used, half-written perhaps, leave the last ones.
+    fn current(&self) -> Clients {
         let mut state = self.state.lock();
         if state.looked.elapsed() >= self.look {
             state.looked = Instant::now();
             let now = stamps(&self.tls);
             if now != state.stamps {
                 state.stamps = now;
-                match client(&self.tls, &self.agent, self.timeout) {
-                    Ok(client) => {
+                match Clients::new(&self.tls, &self.agent, self.timeout) {
+                    Ok(clients) => {
                         tracing::info!("files of TLS changed: new connections use them");
-                        state.client = client;
+                        state.clients = clients;
                     }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
@@ -101,7 +135,7 @@ impl Https {
                 }
             }
         }
-        state.client.clone()
+        state.clients.clone()
     }
 }
 
@@ -109,16 +143,14 @@ fn stamps(tls: &Tls) -> Stamps {
     tls::files(tls).into_iter().map(stamp).collect()
 }
 
-fn client(tls: &Tls, agent: &str, timeout: Duration) -> Result<reqwest::Client, HttpsError> {
-    reqwest::Client::builder()
+fn builder(tls: &Tls, agent: &str, timeout: Duration) -> Result<reqwest::ClientBuilder, HttpsError> {
+    Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls::config(tls)?)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .timeout(timeout)
         .connect_timeout(timeout.min(CONNECT))
-        .user_agent(agent)
-        .build()
-        .map_err(HttpsError::Client)
+        .user_agent(agent))
 }
 
 #[async_trait]
@@ -126,15 +158,17 @@ impl Transport for Https {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let origin = origin(request.uri());
         let lost = |error: reqwest::Error| lost(&origin, self.timeout, error);
+        let clients = self.current();
+        let client = clients.of(request.uri());
         let request = reqwest::Request::try_from(request).map_err(lost)?;
-        let mut response = self.current().execute(request).await.map_err(lost)?;
+        let mut response = client.execute(request).await.map_err(lost)?;
         let mut head = Response::new(());
         *head.status_mut() = response.status();
         *head.headers_mut() = response.headers().clone();
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > LONGEST_ANSWER {
-                let message = format!("the answer of {origin} is longer than {} MiB", LONGEST_ANSWER >> 20);
+            if body.len() + chunk.len() > self.longest {
+                let message = format!("the answer of {origin} is longer than {} bytes", self.longest);
                 return Err(TransportError { message, maybe_sent: true, source: None });
             }
             body.extend_from_slice(&chunk);

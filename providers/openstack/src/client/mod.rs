@@ -206,7 +206,7 @@ impl Client {
         body: &(impl Serialize + Sync),
     ) -> Result<(), OsError> {
         let out = Outgoing::new(request, Method::PUT, wrap(request.call, body)?);
-        self.write(op, &out).await.map(drop)
+        self.write(op, &out).await?.close()
     }
 
     /// Deletes an object.
@@ -215,7 +215,7 @@ impl Client {
     /// As [`post`](Self::post); [`OsError::is_not_found`] tells that it is gone already.
     pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OsError> {
         let out = Outgoing::new(request, Method::DELETE, Bytes::new());
-        self.write(op, &out).await.map(drop)
+        self.write(op, &out).await?.close()
     }
 
     /// Creates several objects in one request, all or none, recorded one by one under the names `objects`.

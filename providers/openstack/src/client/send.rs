@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ccm_core::provider::Op;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use openstack_api::keystone::AUTH_TOKEN;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::{sync::SemaphorePermit, time::Instant};
 use url::{Url, form_urlencoded};
 
@@ -73,6 +73,18 @@ impl Received {
     pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Opened<T>, OsError> {
         let opened = body::open(self.response.body(), self.call.key());
         opened.map_err(|error| self.doubt(&format!("the answer cannot be read: {error}")))
+    }
+
+    /// Checks an answer in which nothing is to be read: a page of a proxy says nothing about the request.
+    ///
+    /// # Errors
+    /// [`Fault::Doubt`].
+    pub(super) fn close(&self) -> Result<(), OsError> {
+        let body = self.response.body();
+        match body.is_empty() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+            true => Ok(()),
+            false => Err(self.doubt("the answer is not the service's")),
+        }
     }
 
     /// Returns the query of a link to another page. The rest of a link is not followed: behind a proxy it often names another

@@ -3,6 +3,7 @@
 mod auth;
 mod compute;
 mod pages;
+mod sockets;
 mod tls;
 mod trouble;
 

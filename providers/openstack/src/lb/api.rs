@@ -166,6 +166,10 @@ impl Api<'_> {
         self.list(Call::SubnetList, &["subnets"], query).await
     }
 
+    pub(super) async fn port(&self, id: &str) -> Result<Option<Port>, OsError> {
+        self.one(Call::PortGet, &["ports", id]).await
+    }
+
     pub(super) async fn ports(&self, query: &[(&str, &str)]) -> Result<Vec<Port>, OsError> {
         self.list(Call::PortList, &["ports"], query).await
     }

@@ -392,7 +392,7 @@ impl Core {
             }
             None => {
                 let name = super::names::security_group(&owner.uid, &owner.namespace, &owner.name);
-                match self.groups.remove(api, &name).await? {
+                match self.groups.remove(api, &name, |_| true).await? {
                     Progress::Done => Ok(()),
                     pending @ Progress::Pending { .. } => Err(Halt::Wait(pending)),
                 }

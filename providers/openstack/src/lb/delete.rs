@@ -4,7 +4,10 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{CloudError, EventKind, Op, Progress},
 };
-use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use openstack_api::{
+    neutron::SecurityGroup,
+    octavia::{LoadBalancer, ProvisioningStatus},
+};
 
 use super::{
     bring::{Core, Halt},
@@ -54,23 +57,28 @@ impl Core {
 
     async fn take_away(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known) -> Result<(), Halt> {
         let api = self.api(op);
+        let owner = doomed.owner;
+        let mut ours = false;
         if let Some(id) = known.deleting.clone() {
+            ours = true;
             self.until_gone(op, doomed, known, &id).await?;
         } else {
             match self.find(op, doomed).await? {
-                Some(balancer) => self.take_away_from(op, doomed, known, balancer).await?,
+                Some(balancer) => ours = self.take_away_from(op, doomed, known, balancer).await?,
                 None => {
                     if !doomed.keep {
-                        let owner = doomed.owner;
                         let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
                         floating::release_left(api, &description).await?;
                     }
                 }
             }
         }
-        let owner = doomed.owner;
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
-        match self.groups.remove(api, &group).await? {
+        let of_cluster = |group: &SecurityGroup| {
+            let cluster = names::of_security_group(&group.standard.description).map(|(_, cluster)| cluster);
+            ours || cluster.is_none_or(|cluster| *cluster == *self.cluster)
+        };
+        match self.groups.remove(api, &group, of_cluster).await? {
             Progress::Done => Ok(()),
             pending @ Progress::Pending { .. } => Err(Halt::Wait(pending)),
         }
@@ -82,14 +90,25 @@ impl Core {
         Ok(observe::locate(self.api(op), &Question { served: true, ..question }).await?)
     }
 
+    /// Takes this Service's part of a balancer away, which may be all of it. Tells whether it had one.
     async fn take_away_from(
         &self,
         op: &Op,
         doomed: &Doomed<'_>,
         known: &mut Known,
         balancer: LoadBalancer,
-    ) -> Result<(), Halt> {
+    ) -> Result<bool, Halt> {
         let id = balancer.id.clone();
+        // A Service that was copied with its annotations names the balancer of the other cluster, as one does whose cluster
+        // was renamed: but that one was served under the new name since.
+        let standing = standing(&self.cluster, doomed.owner, false, &balancer);
+        let listed = balancer.tags.iter().any(|tag| standing.is_own_tag(tag));
+        let other = names::cluster_of(&balancer.name);
+        if !standing.owner && !listed && !other.is_empty() && other != &*self.cluster {
+            let note = format!("load balancer {id} bears the name of cluster {other} and stays");
+            op.event(EventKind::Warning, "LoadBalancerOfOtherCluster", &note);
+            return Ok(false);
+        }
         match &balancer.provisioning_status {
             ProvisioningStatus::Active | ProvisioningStatus::Error => known.waiting = None,
             ProvisioningStatus::PendingDelete => {
@@ -101,19 +120,19 @@ impl Core {
                 return Err(self.pending(op, known, &why));
             }
         }
-        let served = observe::is_served(doomed.service);
-        let standing = standing(&self.cluster, doomed.owner, served, &balancer);
         let made_for_services = is_made_for_services(&balancer, doomed.owner);
         let shared = standing.others(&balancer).next().is_some();
         let mut seen = Seen::bare(balancer);
         if made_for_services && !shared && self.is_all_mine(op, &standing, &mut seen).await? {
-            return self.delete_whole(op, doomed, known, seen).await;
+            self.delete_whole(op, doomed, known, seen).await?;
+            return Ok(true);
         }
         if seen.listeners.is_empty() {
             observe::children(self.api(op), &mut seen, &standing).await?;
         }
         known.seen = Some(seen);
-        self.withdraw(op, known, &standing).await
+        self.withdraw(op, known, &standing).await?;
+        Ok(true)
     }
 
     /// Tells whether nobody else has anything on a balancer. Of one that bears this Service's own name that is known by its

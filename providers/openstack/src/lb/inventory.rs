@@ -10,7 +10,7 @@ use openstack_api::{
     octavia::{LoadBalancer, ProvisioningStatus},
 };
 
-use super::{LoadBalancers, floating, memory::pause, names, security};
+use super::{LoadBalancers, floating, memory::pause, names};
 
 const LOAD_BALANCER: &str = "load balancer";
 const SECURITY_GROUP: &str = "security group";
@@ -65,7 +65,7 @@ impl Inventory for LoadBalancers {
             SECURITY_GROUP => {
                 let Some(found) = api.group(&object.id).await? else { return Ok(Progress::Done) };
                 check(object, self.owner_of_group(&found).as_ref())?;
-                security::remove(api, &found).await
+                self.core.groups.delete(api, &found).await
             }
             other => Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
         }
@@ -91,8 +91,7 @@ impl LoadBalancers {
 
     /// Reads whose a security group is from its description, which names the cluster.
     fn owner_of_group(&self, group: &SecurityGroup) -> Option<Owner> {
-        let rest = group.standard.description.strip_prefix("Security Group for ")?;
-        let (service, cluster) = rest.split_once(" Service LoadBalancer in cluster ")?;
+        let (service, cluster) = names::of_security_group(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
         let uid = group.name.strip_prefix("lb-sg-")?.strip_suffix(&*suffix)?;

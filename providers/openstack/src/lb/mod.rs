@@ -124,7 +124,8 @@ fn refusal(mistakes: &[InvalidInput]) -> CloudError {
 #[async_trait]
 impl ccm_core::provider::LoadBalancers for LoadBalancers {
     /// Everything, but source ranges only where something enforces them: the cloud's listeners, or security groups of nodes
-    /// that see clients' addresses. Of two address families the first is served, with a remark.
+    /// that see clients' addresses. Of two address families the first is served, with a remark. Members are reached by node
+    /// ports alone.
     fn supports(&self) -> LbSupport {
         let by_groups = self.core.settings.driver.is_ovn() && self.core.settings.manage_security_groups;
         LbSupport {
@@ -133,7 +134,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             sctp: true,
             mixed_protocols: true,
             dual_stack: true,
-            no_node_ports: true,
+            no_node_ports: false,
             load_balancer_ip: true,
             client_ip_affinity: true,
         }

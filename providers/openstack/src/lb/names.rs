@@ -76,6 +76,11 @@ pub fn security_group_description(cluster: &str, namespace: &str, service: &str)
     cut(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
 }
 
+/// Reads whose a security group is from its description: namespace and name of the Service in one, and the cluster.
+pub fn of_security_group(description: &str) -> Option<(&str, &str)> {
+    description.strip_prefix("Security Group for ")?.split_once(" Service LoadBalancer in cluster ")
+}
+
 /// Reads the name of the cluster from the name of a load balancer or of one of its children.
 ///
 /// It is the shortest text behind the prefix that leaves one or two parts without an underscore; only one where the name

@@ -17,7 +17,10 @@ use super::{
     NeutronRoutes,
     plan::{Change, Hop, next_hop},
 };
-use crate::client::{Call, Meaning, OsError, Request};
+use crate::{
+    client::{Call, Meaning, OsError, Request},
+    provider_id::ProviderId,
+};
 
 /// Ports changed at the same time.
 const PORTS_AT_ONCE: usize = 4;
@@ -25,11 +28,12 @@ const PORTS_AT_ONCE: usize = 4;
 const TRIES: usize = 3;
 
 /// A change of one route, as it was asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Step {
-    Add(Hop),
-    /// With whether the next hop is a node's, whose port forgets the network.
-    Remove(Hop, bool),
+    /// With the server that the node is, where that is known.
+    Add(Hop, Option<Box<str>>),
+    /// The port of the next hop, if it is still there, forgets the network.
+    Remove(Hop),
 }
 
 /// Applies changes: one answer per change, in their order.
@@ -45,13 +49,14 @@ pub(super) async fn apply(routes: &NeutronRoutes, op: &Op, changes: &[RouteChang
             answers[place] = Err(error);
         }
     }
-    let together: Vec<Step> = going.values().copied().collect();
+    let together: Vec<Step> = going.values().cloned().collect();
     match change(routes, op, &together).await {
         Ok(()) => {}
         // One of them is refused: each alone tells which.
         Err(error) if going.len() > 1 && is_about_one(&error) => {
             for (place, step) in going {
-                answers[place] = change(routes, op, &[step]).await.map_err(|error| routes.explained(error));
+                answers[place] =
+                    change(routes, op, std::slice::from_ref(&step)).await.map_err(|error| routes.explained(error));
             }
         }
         Err(error) => {
@@ -74,12 +79,13 @@ fn step(change: &RouteChange) -> Result<Step, CloudError> {
                     node.name
                 ))
             })?;
-            Ok(Step::Add(Hop { destination: *destination, next }))
+            let server = node.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()).map(|id| id.server);
+            Ok(Step::Add(Hop { destination: destination.trunc(), next }, server))
         }
         RouteChange::Delete(route) => {
             let hop = Hop::of_handle(&route.name)
                 .ok_or_else(|| CloudError::invalid_input(format!("{:?} is no handle of a route", route.name)))?;
-            Ok(Step::Remove(hop, !route.blackhole))
+            Ok(Step::Remove(hop))
         }
     }
 }
@@ -93,6 +99,8 @@ enum Paired {
     Done,
     /// No single port has the address.
     NoPort(IpAddr),
+    /// The port that has the address is another server's: the node's is gone, and the address was given again.
+    Others(IpAddr),
     Failed(OsError),
 }
 
@@ -100,11 +108,14 @@ impl Paired {
     /// Says why a step has to wait for its port; a port that is gone has nothing to forget.
     fn hinders(&self, step: &Step) -> Option<CloudError> {
         match (self, step) {
-            (Self::Done, _) | (Self::NoPort(_), Step::Remove(..)) => None,
-            (Self::NoPort(ip), Step::Add(_)) => {
+            (Self::Done, _) | (Self::NoPort(_) | Self::Others(_), Step::Remove(_)) => None,
+            (Self::Others(ip), Step::Add(..)) => {
+                Some(CloudError::transient(format!("the port with the address {ip} is another server's")))
+            }
+            (Self::NoPort(ip), Step::Add(..)) => {
                 Some(CloudError::transient(format!("no single port of the router's networks has the address {ip}")))
             }
-            (Self::Failed(error), Step::Remove(..)) if error.is_not_found() => None,
+            (Self::Failed(error), Step::Remove(_)) if error.is_not_found() => None,
             (Self::Failed(error), _) => Some(error.clone().into()),
         }
     }
@@ -114,9 +125,8 @@ impl Paired {
 async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Step>) -> Vec<(usize, CloudError)> {
     let mut by_ip: BTreeMap<IpAddr, Vec<(usize, Step)>> = BTreeMap::new();
     for (place, step) in going {
-        if let Step::Add(hop) | Step::Remove(hop, true) = step {
-            by_ip.entry(hop.next).or_default().push((*place, *step));
-        }
+        let (Step::Add(hop, _) | Step::Remove(hop)) = step;
+        by_ip.entry(hop.next).or_default().push((*place, step.clone()));
     }
     if by_ip.is_empty() {
         return Vec::new();
@@ -130,6 +140,7 @@ async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Ste
     };
     let jobs: Vec<_> = by_ip.into_iter().map(|(ip, steps)| (ip, steps, ports.remove(&ip))).collect();
     let one = |(ip, steps, port): (IpAddr, Vec<(usize, Step)>, Option<neutron::Port>)| async move {
+        let (steps, lost): (Vec<_>, Vec<_>) = steps.into_iter().partition(|(_, step)| is_port_of(port.as_ref(), step));
         let paired = match port {
             None => Paired::NoPort(ip),
             Some(port) => {
@@ -137,9 +148,25 @@ async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Ste
                 routes.pair(op, port, &add, &remove).await.map_or_else(Paired::Failed, |()| Paired::Done)
             }
         };
-        steps.into_iter().filter_map(|(place, step)| Some((place, paired.hinders(&step)?))).collect::<Vec<_>>()
+        let lost = lost.into_iter().filter_map(|(place, step)| Some((place, Paired::Others(ip).hinders(&step)?)));
+        steps
+            .into_iter()
+            .filter_map(|(place, step)| Some((place, paired.hinders(&step)?)))
+            .chain(lost)
+            .collect::<Vec<_>>()
     };
     stream::iter(jobs).map(one).buffer_unordered(PORTS_AT_ONCE).concat().await
+}
+
+/// Tells whether a port may be the one that a step means: it is no other server's. What stands between a server and a
+/// network, such as a trunk, has an owner of another kind.
+fn is_port_of(port: Option<&neutron::Port>, step: &Step) -> bool {
+    match (port, step) {
+        (Some(port), Step::Add(_, Some(server))) => {
+            !port.device_owner.starts_with("compute:") || *port.device_id == **server
+        }
+        _ => true,
+    }
 }
 
 /// Returns the networks that a port is to take packets from, and those that it is to forget.
@@ -147,8 +174,8 @@ fn networks(steps: &[(usize, Step)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
     let (mut add, mut remove) = (BTreeSet::new(), BTreeSet::new());
     for (_, step) in steps {
         match step {
-            Step::Add(hop) => add.insert(hop.destination),
-            Step::Remove(hop, _) => remove.insert(hop.destination),
+            Step::Add(hop, _) => add.insert(hop.destination),
+            Step::Remove(hop) => remove.insert(hop.destination),
         };
     }
     (add, remove)
@@ -159,13 +186,18 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), O
     let mut change = Change::default();
     for step in steps {
         match step {
-            Step::Add(hop) => drop(change.add.insert(*hop)),
-            Step::Remove(hop, _) => drop(change.remove.insert(*hop)),
+            Step::Add(hop, _) => drop(change.add.insert(*hop)),
+            Step::Remove(hop) => drop(change.remove.insert(*hop)),
         }
     }
     if change.is_empty() {
         return Ok(());
     }
+    // Without atomic changes each is one of the whole list: those of this process go one after the other.
+    let _turn = match routes.extensions.atomic {
+        true => None,
+        false => Some(op.queue(routes.turn.lock()).await),
+    };
     let mut tries = 0;
     loop {
         let router = routes.router(op).await?;

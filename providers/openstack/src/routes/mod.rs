@@ -73,6 +73,8 @@ pub struct NeutronRoutes {
     router: Box<str>,
     extensions: Extensions,
     memory: Mutex<Memory>,
+    /// Held while the list of routes is changed as a whole.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -86,7 +88,7 @@ struct Memory {
 impl NeutronRoutes {
     /// Makes the capability.
     pub fn new(client: Client, router: Box<str>, extensions: Extensions) -> Self {
-        Self { client, router, extensions, memory: Mutex::default() }
+        Self { client, router, extensions, memory: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
     async fn router(&self, op: &Op) -> Result<neutron::Router, OsError> {

@@ -135,6 +135,20 @@ async fn what_a_node_left_behind_is_listed_without_a_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_whose_node_is_gone_sends_no_packets_of_pods_any_more() {
+    let stage = stage(&[]).await;
+    let (node, gone) = (stage.server("a").await, stage.server("b").await);
+    let routes = routes(&stage).await;
+    routes.list(&op(), &[node.node(), gone.node()]).await.unwrap();
+    applied(&routes, &[create(&node, "10.164.1.0/24"), create(&gone, "10.164.2.0/24")]).await;
+    let listed = routes.list(&op(), &[node.node()]).await.unwrap();
+    let left = listed.into_iter().find(|route| route.blackhole).unwrap();
+    applied(&routes, &[RouteChange::Delete(left)]).await;
+    assert_eq!(pairs(&stage, &gone), Vec::<String>::new());
+    assert_eq!(pairs(&stage, &node), ["10.164.1.0/24"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_network_that_moved_leads_to_its_new_node_alone() {
     for hidden in [&[][..], &["extraroute-atomic"]] {
         let stage = stage(hidden).await;

@@ -138,6 +138,8 @@ struct Fault {
     id: FaultId,
     matching: Match,
     action: Action,
+    /// Matching requests that are let through first.
+    skip: u64,
     left: Option<u64>,
     met: u64,
 }
@@ -145,19 +147,24 @@ struct Fault {
 impl Faults {
     /// Lets `action` happen to every matching request until it is removed.
     pub fn add(&self, matching: Match, action: Action) -> FaultId {
-        self.push(matching, action, None)
+        self.push(matching, action, 0, None)
+    }
+
+    /// Lets `action` happen to every matching request after the next `skip` ones, until it is removed.
+    pub fn add_after(&self, skip: u64, matching: Match, action: Action) -> FaultId {
+        self.push(matching, action, skip, None)
     }
 
     /// Lets `action` happen to the next `times` matching requests.
     pub fn add_times(&self, matching: Match, action: Action, times: u64) -> FaultId {
-        self.push(matching, action, Some(times))
+        self.push(matching, action, 0, Some(times))
     }
 
-    fn push(&self, matching: Match, action: Action, left: Option<u64>) -> FaultId {
+    fn push(&self, matching: Match, action: Action, skip: u64, left: Option<u64>) -> FaultId {
         let mut script = self.shared.script.lock();
         let id = FaultId(script.next);
         script.next += 1;
-        script.faults.push(Fault { id, matching, action, left, met: 0 });
+        script.faults.push(Fault { id, matching, action, skip, left, met: 0 });
         id
     }
 
@@ -221,6 +228,10 @@ impl Faults {
         let mut script = self.shared.script.lock();
         let mut actions = Vec::new();
         for fault in script.faults.iter_mut().filter(|f| f.left != Some(0) && f.matching.matches(info)) {
+            if fault.skip > 0 {
+                fault.skip -= 1;
+                continue;
+            }
             fault.met += 1;
             if let Some(left) = &mut fault.left {
                 *left -= 1;

@@ -108,6 +108,8 @@ pub(crate) const GO_CCM: &str = "ccm-go-baseline";
 pub(crate) const GO_ELECTOR: &str = "ccm-go-elector";
 /// Upstream's AWS cloud-controller-manager, from `tests/control-plane/aws`.
 pub(crate) const AWS_CCM: &str = "aws-cloud-controller-manager";
+/// Upstream's OpenStack cloud-controller-manager, from `tests/control-plane/openstack`.
+pub(crate) const OPENSTACK_CCM: &str = "openstack-cloud-controller-manager";
 
 /// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty when it is not
 /// there, which the test below excludes for the files that are compiled in.

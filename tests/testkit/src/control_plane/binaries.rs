@@ -99,6 +99,15 @@ impl Binaries {
         go_program(assets::AWS_CCM, what)
     }
 
+    /// Upstream's OpenStack cloud-controller-manager, of the version that `tests/control-plane/openstack` pins. Like
+    /// [`go_ccm`](Self::go_ccm) when it is not there.
+    ///
+    /// # Panics
+    /// Like [`go_ccm`](Self::go_ccm).
+    pub fn openstack_ccm(what: &str) -> Option<PathBuf> {
+        go_program(assets::OPENSTACK_CCM, what)
+    }
+
     fn find_in(directory: Option<&Path>) -> Result<Self, Missing> {
         let look = |name: &str| Some(directory?.join(name)).filter(|path| path.is_file());
         match (look("etcd"), look("kube-apiserver")) {

@@ -20,6 +20,7 @@ pub(crate) enum Bug {
     VerifyTrusts,
     UdpAsTcp,
     RefusesAffinity,
+    ServesTheFirstFamily,
     OpensThenRestricts,
     IgnoresSourceRanges,
     AdmitsOneRange,
@@ -73,7 +74,7 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 69] = [
+    pub(crate) const ALL: [(Self, &[&str]); 70] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -94,6 +95,7 @@ impl Bug {
         (Self::VerifyTrusts, &["verify-repairs"]),
         (Self::UdpAsTcp, &["support-is-kept"]),
         (Self::RefusesAffinity, &["support-is-kept"]),
+        (Self::ServesTheFirstFamily, &["both-families-served"]),
         (Self::OpensThenRestricts, &["never-more-open"]),
         (Self::IgnoresSourceRanges, &["never-more-open", "plan-names-changes"]),
         (Self::AdmitsOneRange, &["never-more-open"]),

@@ -100,6 +100,7 @@ impl Planted {
         match self.bug {
             Bug::FirstPortOnly => service.ports = service.ports.into_iter().take(1).collect(),
             Bug::UdpAsTcp => service.ports.iter_mut().for_each(|port| port.protocol = Protocol::Tcp),
+            Bug::ServesTheFirstFamily => service.ip_families = service.ip_families.into_iter().take(1).collect(),
             Bug::IgnoresSourceRanges => want.sources = SourceRanges::Unset,
             Bug::AdmitsOneRange => {
                 if let SourceRanges::Only(ranges) = &mut want.sources {

@@ -88,10 +88,11 @@ impl Session {
         let mut builder = http1::Builder::new();
         let handshake = builder.preserve_header_case(true).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-        let gone = member.gone.clone();
+        let (gone, front) = (member.gone.clone(), self.front.clone());
         // It ends with its sender, so with the session at the latest. What goes wrong the sender is told.
         self.front.tasks.spawn(async move {
-            gone.run_until_cancelled(connection.with_upgrades()).await;
+            let carrying = gone.run_until_cancelled(connection.with_upgrades());
+            front.guard("speak with a member", carrying).await;
         });
         Ok(sender)
     }

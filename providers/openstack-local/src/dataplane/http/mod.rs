@@ -1,6 +1,7 @@
 //! HTTP listeners: each request goes to a member of its own, over connections that belong to one client.
 
 mod body;
+mod cookies;
 mod exchange;
 mod headers;
 mod stream;
@@ -8,7 +9,7 @@ mod stream;
 use std::{convert::Infallible, io, sync::Arc};
 
 use hyper::{
-    Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
     header::{self, HeaderValue},
     server::conn::http1,
@@ -29,8 +30,9 @@ use self::{
     stream::{Side, Timed},
 };
 use super::{
+    config::{MemberId, Persistence},
     front::{Ends, Front, Settings},
-    pool::Use,
+    pool::{Pool, Use},
     relay::{Silence, Traffic, relay},
     tcp::SEARCH_FACTOR,
 };
@@ -154,15 +156,20 @@ impl Session {
         let client = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
         let (mut parts, body) = request.into_parts();
         headers::forward(&mut parts, settings.config.insert_headers, self.ends, self.scheme);
-        let mut request = Request::from_parts(parts, FromClient::new(body, limits.client_data));
         let pool = settings.pool.as_ref().ok_or(Failure::NoMember)?;
+        let known = known(pool, &mut parts.headers);
+        let mut request = Request::from_parts(parts, FromClient::new(body, limits.client_data));
         let mut tried = Vec::new();
         let begin = Instant::now();
         let limit = limits.member_connect * SEARCH_FACTOR;
         while limit.is_zero() || begin.elapsed() < limit {
-            let used = pool.choose(self.ends.client, &mut tried).ok_or(Failure::NoMember)?;
+            let again = known.as_deref().and_then(|known| pool.choose_by_name(known, &mut tried));
+            let used = again.or_else(|| pool.choose(self.ends.client, &mut tried)).ok_or(Failure::NoMember)?;
             match self.exchange(&used.member, request, pool.config.protocol, limits).await {
-                Exchanged::Answered(answer) => return Ok(self.answered(answer, used, client)),
+                Exchanged::Answered(mut answer) => {
+                    remember(pool, &used.member.id, known.as_deref(), answer.headers_mut());
+                    return Ok(self.answered(answer, used, client));
+                }
                 Exchanged::Failed(failure) => return Err(failure),
                 Exchanged::Unsent(back) => request = back,
             }
@@ -181,6 +188,31 @@ impl Session {
         headers::strip(answer.headers_mut());
         *answer.version_mut() = hyper::Version::HTTP_11;
         answer.map(|body| ToClient::Member { body, _used: used })
+    }
+}
+
+/// The member that a client's cookie says it had before.
+fn known(pool: &Pool, headers: &mut HeaderMap) -> Option<String> {
+    match pool.config.persistence.as_ref()? {
+        Persistence::SourceIp => None,
+        Persistence::HttpCookie => cookies::take_ours(headers),
+        Persistence::AppCookie(name) => {
+            let mut asked = cookies::asked(headers, name.as_bytes());
+            asked.find_map(|value| pool.cookies.find(value)).map(|member| member.as_str().to_owned())
+        }
+    }
+}
+
+/// Notes the member for the client's next request, or has the client do so.
+fn remember(pool: &Pool, member: &MemberId, known: Option<&str>, answer: &mut HeaderMap) {
+    match &pool.config.persistence {
+        Some(Persistence::HttpCookie) if known != Some(member.as_str()) => cookies::set_ours(answer, member.as_str()),
+        Some(Persistence::AppCookie(name)) => {
+            if let Some(value) = cookies::given(answer, name.as_bytes()) {
+                pool.cookies.put(value, member.clone());
+            }
+        }
+        Some(Persistence::SourceIp | Persistence::HttpCookie) | None => {}
     }
 }
 

@@ -3,14 +3,16 @@
 mod icmp;
 mod probe;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Announcer,
-    config::{MemberConfig, MonitorConfig, PoolProtocol},
+    config::{MemberConfig, MemberId, MonitorConfig, PoolProtocol},
+    front::message,
     plan::{Health, Streak},
     pool::{Member, Pool},
 };
@@ -78,12 +80,7 @@ impl Check {
 async fn run(check: Check, member: Arc<Member>, mut streak: Streak, stop: CancellationToken, announcer: Announcer) {
     let limit = if check.monitor.timeout.is_zero() { check.monitor.delay } else { check.monitor.timeout };
     loop {
-        let found = timeout(limit, probe::probe(&check)).await;
-        let error = match found {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {limit:?}")),
-        };
+        let error = fault(limit, &member.id, Box::pin(probe::probe(&check))).await;
         let health = streak.record(error.is_none());
         {
             // Under the lock that `arrange` holds while it stops a check: one that is stopped notes nothing more.
@@ -97,7 +94,35 @@ async fn run(check: Check, member: Arc<Member>, mut streak: Streak, stop: Cancel
     }
 }
 
+/// What a check finds to be wrong.
+async fn fault(limit: Duration, member: &MemberId, probing: impl Future<Output = io::Result<()>>) -> Option<String> {
+    match AssertUnwindSafe(timeout(limit, probing)).catch_unwind().await {
+        Ok(Ok(Ok(()))) => None,
+        Ok(Ok(Err(error))) => Some(error.to_string()),
+        Ok(Err(_)) => Some(format!("no answer within {limit:?}")),
+        // Nobody must be taken to be well whom nothing checks.
+        Err(panic) => {
+            let panic = message(&*panic);
+            tracing::error!(%member, panic, "the check of a member has panicked");
+            Some(format!("the check has panicked: {panic}"))
+        }
+    }
+}
+
 /// A tenth more or less, so that the checks of many members do not come together; never so short as to spin.
 fn jittered(delay: Duration) -> Duration {
     delay.mul_f64(rand::random_range(0.9..1.1)).max(Duration::from_millis(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_check_that_panics_has_failed() {
+        let limit = Duration::from_secs(20);
+        let broken = async { panic!("broken") };
+        assert_eq!(fault(limit, &"m".into(), broken).await.as_deref(), Some("the check has panicked: broken"));
+        assert_eq!(fault(limit, &"m".into(), async { Ok(()) }).await, None);
+    }
 }

@@ -131,10 +131,12 @@ fn a_source_is_its_address_and_with_the_port_only_where_asked_for() {
     assert_eq!(key(Algorithm::SourceIp, None, one), key(Algorithm::SourceIp, None, two));
     assert_eq!(key(Algorithm::SourceIp, None, one), key(Algorithm::SourceIp, None, mapped));
     assert_ne!(key(Algorithm::SourceIpPort, None, one), key(Algorithm::SourceIpPort, None, two));
-    let persistent = key(Algorithm::RoundRobin, Some(Persistence::SourceIp), one);
+    let persistent = key(Algorithm::RoundRobin, Some(&Persistence::SourceIp), one);
     assert_eq!(persistent, key(Algorithm::SourceIp, None, two));
     assert_eq!(key(Algorithm::RoundRobin, None, one), None);
     assert_eq!(key(Algorithm::LeastConnections, None, one), None);
+    // Cookies say nothing of who is new.
+    assert_eq!(key(Algorithm::RoundRobin, Some(&Persistence::HttpCookie), one), None);
 }
 
 #[test]
@@ -156,4 +158,22 @@ fn checks_in_a_row_take_a_member_out_and_back() {
     assert_eq!(run(Health::Up, 1, 3, "--+--+---+"), "UUUUUUUUDU");
     // What was known before the monitor changed stays known.
     assert_eq!(run(Health::Down, 2, 3, "+++"), "DUU");
+}
+
+#[test]
+fn a_connection_changes_threads_only_where_that_evens_out_much() {
+    // The load of the thread that accepted it, that of the least busy one, whether it is handed over.
+    for (own, least, handed) in [
+        (0, 0, false),
+        (1, 0, false),
+        (2, 0, true),
+        (3, 2, false),
+        (4, 2, true),
+        (10, 8, false),
+        (11, 8, true),
+        (1100, 1000, false),
+        (1200, 1000, true),
+    ] {
+        assert_eq!(carrier(3, own, 5, least), if handed { 5 } else { 3 }, "{own} and {least}");
+    }
 }

@@ -13,6 +13,7 @@ async fn the_same_again_changes_nothing() {
     let mut rig = Rig::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
+    rig.counted(|report| report.listeners[0].counters.bytes_out == 2).await;
     let before = rig.report();
     let changes = rig.plane.changes();
     assert_eq!(rig.change(|_| ()).await, before);
@@ -48,9 +49,8 @@ async fn a_member_that_leaves_gets_nothing_new_and_keeps_its_connections_for_a_t
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let drain = Duration::from_millis(400);
     let wanted = balancer([listener("l", pool([a.member(), b.member()]))]);
-    let mut rig = Rig::with(Options { drain }, wanted).await;
-    let (mut one, mut two) = (rig.connect().await, rig.connect().await);
-    assert_eq!(one.name().await + &two.name().await, "ab");
+    let mut rig = Rig::with(Options { drain, ..Options::default() }, wanted).await;
+    let (mut one, mut two) = (rig.connected("a").await, rig.connected("b").await);
     rig.change_pool(|pool| drop(pool.members.remove(0))).await;
     let begin = tokio::time::Instant::now();
     assert_eq!(rig.names(3).await, "bbb");
@@ -64,7 +64,8 @@ async fn a_member_that_leaves_gets_nothing_new_and_keeps_its_connections_for_a_t
 async fn a_member_that_comes_back_in_time_keeps_its_connections() {
     let a = Echo::new("a").await;
     let drain = Duration::from_millis(300);
-    let mut rig = Rig::with(Options { drain }, balancer([listener("l", pool([a.member()]))])).await;
+    let mut rig =
+        Rig::with(Options { drain, ..Options::default() }, balancer([listener("l", pool([a.member()]))])).await;
     let mut one = rig.connect().await;
     one.name().await;
     rig.change_pool(|pool| pool.members.clear()).await;
@@ -111,7 +112,7 @@ async fn a_removed_listener_closes_its_socket_at_once_and_its_connections_in_tim
     let a = Echo::new("a").await;
     let drain = Duration::from_millis(400);
     let wanted = balancer([listener("l", pool([a.member()])), listener("other", pool([a.member()]))]);
-    let mut rig = Rig::with(Options { drain }, wanted).await;
+    let mut rig = Rig::with(Options { drain, ..Options::default() }, wanted).await;
     let mut client = rig.connect().await;
     client.name().await;
     let place = rig.address(0);

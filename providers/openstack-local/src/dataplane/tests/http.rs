@@ -20,7 +20,7 @@ use crate::dataplane::{
 };
 
 /// A member that tells what it was asked, and counts its connections: `<name> <connection> <method> <uri> <body length>`, then
-/// a line for each header field that is not `host` or `content-length`.
+/// a line for each header field that is not `host` or `content-length`. `/set?<cookie>` sets a cookie, `/ill` fails.
 pub(super) struct Web {
     name: &'static str,
     address: SocketAddr,
@@ -58,10 +58,14 @@ async fn tell(name: &str, number: u32, request: Request<Incoming>) -> Result<Res
         text.extend([field.as_str(), ": ", value.to_str().unwrap(), "\n"]);
     }
     let status = if parts.uri.path() == "/ill" { 500 } else { 200 };
-    Ok(Response::builder().status(status).header("keep-alive", "timeout=9").body(Full::from(text)).unwrap())
+    let mut answer = Response::builder().status(status).header("keep-alive", "timeout=9");
+    if let Some(cookie) = parts.uri.to_string().strip_prefix("/set?") {
+        answer = answer.header("set-cookie", cookie);
+    }
+    Ok(answer.body(Full::from(text)).unwrap())
 }
 
-fn wanted(members: impl IntoIterator<Item = MemberConfig>) -> BalancerConfig {
+pub(super) fn wanted(members: impl IntoIterator<Item = MemberConfig>) -> BalancerConfig {
     let mut pool = pool(members);
     pool.protocol = PoolProtocol::Http;
     let mut listener = listener("l", pool);
@@ -70,7 +74,7 @@ fn wanted(members: impl IntoIterator<Item = MemberConfig>) -> BalancerConfig {
 }
 
 /// Sends what is to be sent and reads one answer: head, body.
-async fn exchange(
+pub(super) async fn exchange(
     stream: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin),
     request: &str,
 ) -> (String, String) {

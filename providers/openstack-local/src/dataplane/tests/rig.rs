@@ -171,6 +171,14 @@ impl Rig {
         Client::connect(self.address(0)).await.unwrap()
     }
 
+    /// A connection that must have come to the member with this name. (Of two that are opened at once either may be the
+    /// first to be accepted.)
+    pub(crate) async fn connected(&self, name: &str) -> Client {
+        let mut client = self.connect().await;
+        assert_eq!(client.name().await, name);
+        client
+    }
+
     /// The names that so many connections, one after the other, are greeted with.
     pub(crate) async fn names(&self, count: usize) -> String {
         let mut names = String::new();

@@ -98,6 +98,7 @@ async fn a_client_stays_with_its_member_and_the_next_client_gets_the_next() {
     for _ in 0..5 {
         assert_eq!([ask(&one, "1").await, ask(&two, "2").await], ["a1", "b2"]);
     }
+    rig.counted(|report| report.listeners[0].counters.bytes_out >= 24).await;
     let counters = rig.report().listeners[0].counters;
     assert_eq!((counters.active_connections, counters.total_connections), (2, 2));
     assert_eq!((counters.bytes_in, counters.bytes_out), (12, 24), "nothing was lost and asked again");

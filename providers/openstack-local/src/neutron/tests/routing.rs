@@ -92,7 +92,7 @@ fn thirty_routes_are_the_most_unless_the_operator_set_another_number() {
     let more = extra_routes::add(state, cx, router, vec![route("10.9.0.0/24", "10.0.0.9")]);
     assert_eq!(refused(more), (400, "RoutesExhausted".into()));
     assert_eq!(routers::get(state, cx, router).unwrap().routes.len(), 30);
-    extra_routes::set_max_routes(state, 31);
+    Limits { routes: 31, ..Limits::default() }.set(state);
     extra_routes::add(state, cx, router, vec![route("10.9.0.0/24", "10.0.0.9")]).unwrap();
 }
 

@@ -232,3 +232,48 @@ async fn the_rest_of_the_catalogue_is_there() {
     let refused = http.asked.ask("PUT", &format!("{BASE}/quotas/x"), &demo, Some(body)).await;
     assert_eq!(refused.status, 403);
 }
+
+#[tokio::test]
+async fn an_administrator_offers_flavors_and_zones() {
+    let http = Http::new(at_once()).await;
+    let profile = |data: &str| json!({"flavorprofile": {"name": "p", "provider_name": "amphora", "flavor_data": data}});
+    let refused = http.ask("POST", "/flavorprofiles", Some(profile("{"))).await;
+    assert!(refused.status == 400 && refused.body["faultstring"].as_str().unwrap().contains("flavor_data"));
+    let made = http.post("/flavorprofiles", profile(r#"{"loadbalancer_topology": "SINGLE"}"#)).await;
+    let profile = made["flavorprofile"]["id"].as_str().unwrap();
+    let flavor = json!({"flavor": {"name": "small", "flavor_profile_id": profile}});
+    let made = http.post("/flavors", flavor.clone()).await;
+    assert_eq!(made["flavor"]["enabled"], true);
+    assert_eq!(http.ask("POST", "/flavors", Some(flavor.clone())).await.status, 409);
+    let id = made["flavor"]["id"].as_str().unwrap();
+    let lb = http.lb("b", json!({"flavor_id": id})).await;
+    for path in [format!("/flavors/{id}"), format!("/flavorprofiles/{profile}")] {
+        let refused = http.ask("DELETE", &path, None).await;
+        assert_eq!(refused.status, 409, "{path}: {}", refused.body);
+    }
+    let change = json!({"flavorprofile": {"flavor_data": "{}"}});
+    assert_eq!(http.ask("PUT", &format!("/flavorprofiles/{profile}"), Some(change)).await.status, 409);
+    let changed = http.ask("PUT", &format!("/flavors/{id}"), Some(json!({"flavor": {"enabled": false}}))).await;
+    assert_eq!((changed.status.as_u16(), &changed.body["flavor"]["enabled"]), (200, &json!(false)));
+    assert_eq!(http.ask("DELETE", &format!("/loadbalancers/{}", lb["id"].as_str().unwrap()), None).await.status, 204);
+    for path in [format!("/flavors/{id}"), format!("/flavorprofiles/{profile}")] {
+        assert_eq!(http.ask("DELETE", &path, None).await.status, 204, "{path}");
+        assert_eq!(http.ask("DELETE", &path, None).await.status, 404, "{path}");
+    }
+
+    let profile = json!({"name": "z", "provider_name": "amphora", "availability_zone_data": "{}"});
+    let made = http.post("/availabilityzoneprofiles", json!({"availability_zone_profile": profile})).await;
+    let profile = made["availability_zone_profile"]["id"].as_str().unwrap();
+    let zone = json!({"availability_zone": {"name": "az1", "availability_zone_profile_id": profile}});
+    http.post("/availabilityzones", zone.clone()).await;
+    assert_eq!(http.ask("POST", "/availabilityzones", Some(zone.clone())).await.status, 409);
+    assert_eq!(http.lb("in", json!({"availability_zone": "az1"})).await["availability_zone"], "az1");
+    assert_eq!(http.ask("DELETE", "/availabilityzones/az1", None).await.status, 409);
+    assert_eq!(http.ask("DELETE", &format!("/availabilityzoneprofiles/{profile}"), None).await.status, 409);
+    assert_eq!(http.names("/availabilityzoneprofiles").await, ["z"]);
+
+    let demo = http.asked.token("demo").await;
+    for (path, body) in [("/flavors", flavor), ("/availabilityzones", zone)] {
+        assert_eq!(http.asked.ask("POST", &format!("{BASE}{path}"), &demo, Some(body)).await.status, 403, "{path}");
+    }
+}

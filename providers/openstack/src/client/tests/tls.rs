@@ -62,9 +62,9 @@ impl Ca {
 }
 
 /// A server that reads one request of each connection, says always the same, and hangs up.
-struct Server {
-    address: SocketAddr,
-    heads: Arc<Mutex<Vec<String>>>,
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) heads: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
@@ -75,7 +75,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    async fn start(tls: Option<Arc<ServerConfig>>, says: &'static str) -> Self {
+    pub(super) async fn start(tls: Option<Arc<ServerConfig>>, says: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, heads) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let seen = heads.clone();
@@ -94,7 +94,7 @@ impl Server {
         Self { address, heads, task }
     }
 
-    fn url(&self, scheme: &str) -> String {
+    pub(super) fn url(&self, scheme: &str) -> String {
         format!("{scheme}://{}/v3?secret=1", self.address)
     }
 }
@@ -115,9 +115,9 @@ async fn speak(mut stream: impl AsyncRead + AsyncWrite + Unpin, says: &str, seen
     let _ = stream.shutdown().await;
 }
 
-const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+pub(super) const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
 
-fn https(tls: Tls) -> Https {
+pub(super) fn https(tls: Tls) -> Https {
     let local = cloud();
     let cloud = Cloud { tls, request_timeout: Duration::from_millis(800), ..Cloud::new(auth(&local, "demo")) };
     Https::new(&cloud, &[]).unwrap_or_else(|error| panic!("{}", chain(&error))).looking_always()
@@ -129,7 +129,7 @@ fn trusting(folder: &Path, ca: &Ca) -> Tls {
     Tls { ca_file: Some(file), ..Tls::default() }
 }
 
-async fn ask(https: &Https, url: &str) -> Result<Response<Bytes>, TransportError> {
+pub(super) async fn ask(https: &Https, url: &str) -> Result<Response<Bytes>, TransportError> {
     https.send(http::Request::get(url).body(Bytes::new()).unwrap()).await
 }
 

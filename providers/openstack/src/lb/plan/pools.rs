@@ -112,7 +112,9 @@ impl<'a> View<'a> {
             match seen.get(&(&**key, member.port)) {
                 None => missing += 1,
                 Some(found) => {
-                    let astray = side.exact_subnet.is_some() && found.subnet.as_deref() != side.exact_subnet;
+                    let elsewhere = side.exact_subnet.is_some() && found.subnet.as_deref() != side.exact_subnet;
+                    // Upstream names no subnet for members that it makes one by one, and they serve.
+                    let astray = elsewhere && !(side.serial && found.subnet.is_none());
                     if astray {
                         strayed.insert((key.clone(), member.port));
                     }

@@ -347,6 +347,16 @@ fn serial_drivers_get_members_one_by_one() {
     assert_eq!(case.steps(), ["member_create 10.0.0.12", "member_update m-10.0.0.11", "member_delete m-10.0.0.19"]);
 }
 
+#[test]
+fn members_that_upstream_made_one_by_one_without_a_subnet_stay() {
+    let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
+    let steps = |there: &Seen, serial| Case { serial, exact: Some("new"), ..Case::new(there, &web) }.steps();
+    assert_eq!(steps(&there, true).len(), 1, "one in another subnet is moved");
+    there.members.get_mut("pool-a").unwrap()[0].subnet = None;
+    assert_eq!(steps(&there, true), [""; 0]);
+    assert_eq!(steps(&there, false).len(), 1, "in batches upstream names the subnet");
+}
+
 fn monitor(kind: &str, delay: u32) -> HealthMonitor {
     let body = json!({
         "id": "hm", "name": "monitor", "type": kind, "delay": delay, "timeout": 3, "max_retries": 1,

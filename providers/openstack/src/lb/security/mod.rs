@@ -2,7 +2,11 @@
 
 pub mod plan;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ccm_core::provider::{CloudError, Digest, ErrorKind, PlannedChange, Progress};
 use ipnet::IpNet;
@@ -15,14 +19,28 @@ use crate::client::{Meaning, OsError};
 
 /// Begins the name of every group.
 const PREFIX: &str = "lb-sg-";
+/// How often a port is changed that others change at the same time.
+const TRIES: usize = 3;
+/// When to look again at what others change.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of groups and subnets in general.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     /// Networks of subnets, which do not change.
     networks: Mutex<BTreeMap<Box<str>, IpNet>>,
-    /// Names of groups that there were when this process began to look, and of those that it made since.
-    names: Mutex<Option<BTreeSet<Box<str>>>>,
+    names: Mutex<Names>,
+    /// Held while groups of a port are changed: nodes are members for many Services at once.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// Which groups there may be.
+#[derive(Debug, Default)]
+struct Names {
+    /// Whether all groups were asked for.
+    listed: bool,
+    /// Names of those that there were then, and of those that this process made.
+    known: BTreeSet<Box<str>>,
 }
 
 /// What a group is to be, and for whom.
@@ -75,11 +93,10 @@ impl Groups {
             api.delete_rule(rule).await?;
         }
         for port in &work.join {
-            let groups = port.security_groups.iter().cloned().chain([group.id.clone()]).collect();
-            set(api, port, groups, "its node is a member").await?;
+            self.set(api, port, &Membership::of(&group.id), "its node is a member").await?;
         }
         for port in &work.leave {
-            set(api, port, without(port, &group.id), "its node is no member any more").await?;
+            self.set(api, port, &Membership::not_of(&group.id), "its node is no member any more").await?;
         }
         Ok(())
     }
@@ -137,59 +154,109 @@ impl Groups {
     }
 
     fn note(&self, name: &str) {
-        if let Some(names) = &mut *self.names.lock() {
-            names.insert(name.into());
-        }
+        self.names.lock().known.insert(name.into());
     }
 
     /// Tells whether there may be a group of this name. All groups are asked for once: most clouds have none.
     pub(super) async fn may_exist(&self, api: Api<'_>, name: &str) -> Result<bool, OsError> {
-        if let Some(names) = &*self.names.lock() {
-            return Ok(names.contains(name));
+        {
+            let names = self.names.lock();
+            if names.listed || names.known.contains(name) {
+                return Ok(names.known.contains(name));
+            }
         }
         let found = api.groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")]).await?;
-        let found: BTreeSet<Box<str>> =
-            found.into_iter().filter(|group| group.name.starts_with(PREFIX)).map(|group| group.name.into()).collect();
-        let may = found.contains(name);
-        *self.names.lock() = Some(found);
-        Ok(may)
+        let found = found.into_iter().filter(|group| group.name.starts_with(PREFIX)).map(|group| group.name.into());
+        let mut names = self.names.lock();
+        names.known.extend(found);
+        names.listed = true;
+        Ok(names.known.contains(name))
     }
 
-    /// Takes a group off all ports and deletes it.
-    pub(super) async fn remove(&self, api: Api<'_>, name: &str) -> Result<Progress, CloudError> {
+    /// Takes a Service's group off all ports and deletes it. Unless the balancer said that the Service is `ours`, its
+    /// description must: a copy of the Service may be in another cluster.
+    pub(super) async fn remove(
+        &self,
+        api: Api<'_>,
+        name: &str,
+        ours: impl FnOnce(&SecurityGroup) -> bool,
+    ) -> Result<Progress, CloudError> {
         if !self.may_exist(api, name).await? {
             return Ok(Progress::Done);
         }
         let progress = match find(api, name).await? {
-            Some(group) => remove(api, &group).await?,
-            None => Progress::Done,
+            Some(group) if ours(&group) => self.delete(api, &group).await?,
+            _ => Progress::Done,
         };
-        if progress == Progress::Done
-            && let Some(names) = &mut *self.names.lock()
-        {
-            names.remove(name);
+        if progress == Progress::Done {
+            self.names.lock().known.remove(name);
         }
         Ok(progress)
     }
-}
 
-/// Takes a group off all ports and deletes it.
-pub(super) async fn remove(api: Api<'_>, group: &SecurityGroup) -> Result<Progress, CloudError> {
-    let why = "its Service is gone";
-    for port in &api.ports(&[("security_groups", &group.id)]).await? {
-        set(api, port, without(port, &group.id), why).await?;
-        // Upstream's releases of long ago put such a tag on.
-        if port.standard.tags.contains(&group.id) {
-            api.delete_port_tag(&port.id, &group.id).await?;
+    /// Takes a group off all ports and deletes it.
+    pub(super) async fn delete(&self, api: Api<'_>, group: &SecurityGroup) -> Result<Progress, CloudError> {
+        let why = "its Service is gone";
+        for port in &api.ports(&[("security_groups", &group.id)]).await? {
+            self.set(api, port, &Membership::not_of(&group.id), why).await?;
+            // Upstream's releases of long ago put such a tag on.
+            if port.standard.tags.contains(&group.id) {
+                api.delete_port_tag(&port.id, &group.id).await?;
+            }
+        }
+        match api.delete_group(&group.id, why).await {
+            Ok(()) => Ok(Progress::Done),
+            Err(error) if error.meaning() == Meaning::Conflict => {
+                let why = format!("security group {} is in use: {error}", group.name).into();
+                Ok(Progress::Pending { after: pause(api.op), why })
+            }
+            Err(error) => Err(error.into()),
         }
     }
-    match api.delete_group(&group.id, why).await {
-        Ok(()) => Ok(Progress::Done),
-        Err(error) if error.meaning() == Meaning::Conflict => {
-            let why = format!("security group {} is in use: {error}", group.name).into();
-            Ok(Progress::Pending { after: pause(api.op), why })
+
+    /// Changes a port that nobody changed since it was read; else it is read again. One that is gone needs nothing.
+    async fn set(&self, api: Api<'_>, port: &Port, wanted: &Membership<'_>, why: &str) -> Result<(), CloudError> {
+        let _turn = api.op.queue(self.turn.lock()).await;
+        let mut port = Cow::Borrowed(port);
+        for _ in 0..TRIES {
+            let Some(groups) = wanted.missing(&port) else { return Ok(()) };
+            match api.set_groups(&port, groups, why).await {
+                Err(error) if error.meaning() == Meaning::Changed => match api.port(&port.id).await? {
+                    Some(now) => port = Cow::Owned(now),
+                    None => return Ok(()),
+                },
+                set => return Ok(set.map(drop)?),
+            }
         }
-        Err(error) => Err(error.into()),
+        let message = format!("port {} is changed by others all the time", port.id);
+        Err(CloudError::new(ErrorKind::Conflict, message).with_retry_after(AGAIN))
+    }
+}
+
+/// Whether a port is to have a group.
+struct Membership<'a> {
+    group: &'a str,
+    is: bool,
+}
+
+impl<'a> Membership<'a> {
+    fn of(group: &'a str) -> Self {
+        Self { group, is: true }
+    }
+
+    fn not_of(group: &'a str) -> Self {
+        Self { group, is: false }
+    }
+
+    /// Returns the groups that a port is to have; `None` when it has them.
+    fn missing(&self, port: &Port) -> Option<Vec<String>> {
+        let mut groups = port.security_groups.clone();
+        match groups.iter().position(|id| id == self.group) {
+            None if self.is => groups.push(self.group.to_owned()),
+            Some(at) if !self.is => drop(groups.remove(at)),
+            _ => return None,
+        }
+        Some(groups)
     }
 }
 
@@ -203,21 +270,7 @@ async fn find(api: Api<'_>, name: &str) -> Result<Option<SecurityGroup>, CloudEr
     Ok(found.pop())
 }
 
-fn without(port: &Port, group: &str) -> Vec<String> {
-    port.security_groups.iter().filter(|id| *id != group).cloned().collect()
-}
-
-/// Changes a port that nobody changed since it was read. One that is gone needs nothing.
-async fn set(api: Api<'_>, port: &Port, groups: Vec<String>, why: &str) -> Result<(), CloudError> {
-    match api.set_groups(port, groups, why).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.meaning() == Meaning::Changed => Err(again(error)),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Somebody else was faster: looked at again shortly.
 fn again(error: OsError) -> CloudError {
-    let after = std::time::Duration::from_secs(1);
-    CloudError::new(ErrorKind::Conflict, error.to_string()).with_retry_after(after).with_source(error)
+    CloudError::new(ErrorKind::Conflict, error.to_string()).with_retry_after(AGAIN).with_source(error)
 }

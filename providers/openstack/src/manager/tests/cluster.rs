@@ -60,7 +60,7 @@ impl Cluster {
             .change(move |state, cx| {
                 let more = QuotaUpdate { floatingip: Some(-1), security_group: Some(-1), ..QuotaUpdate::default() };
                 neutron::quotas::update(state, cx, &cx.project, &more)?;
-                neutron::extra_routes::set_max_routes(state, 1000);
+                neutron::Limits { routes: 1000, ..neutron::Limits::default() }.set(state);
                 let public =
                     NetworkCreate { name: Some("public".into()), external: Some(true), ..NetworkCreate::default() };
                 let public = neutron::networks::create(state, cx, public)?;

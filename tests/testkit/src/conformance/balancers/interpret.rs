@@ -18,6 +18,8 @@ use super::{
 
 /// Label and annotation that no provider reads.
 const UNREAD: &str = "conformance.example/unread";
+/// What a Service wishes that requires two address families.
+const TWO_FAMILIES: &str = "two address families";
 /// A port that no Service of the kit has otherwise.
 pub(super) const OTHER_PORT: u16 = 7777;
 
@@ -169,7 +171,7 @@ pub(super) fn wishes(
         (supports.udp, "UDP", with(&[Protocol::Udp])),
         (supports.sctp, "SCTP", with(&[Protocol::Sctp])),
         (supports.mixed_protocols && supports.udp, "TCP and UDP", with(&[Protocol::Tcp, Protocol::Udp])),
-        (supports.dual_stack, "two address families", dual),
+        (supports.dual_stack, TWO_FAMILIES, dual),
         (supports.no_node_ports, "no node ports", no_node_ports),
         (
             supports.load_balancer_ip && address.is_some(),
@@ -263,14 +265,26 @@ pub(super) async fn support_is_kept(bench: &LbBench<'_>) -> Verdict {
         done.map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
         let world = bench.world().await?;
         let balancer = world.served(&before, &tenant).map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
-        if what == "two address families" {
-            let both = bench.cloud.serves_both_families(balancer).await?;
-            expect(both, || format!("{what}: found at {:?}", balancer.addresses))?;
-        }
         if let Some(wanted) = tenant.service.load_balancer_ip.as_deref() {
             expect(balancer.addresses.contains(wanted), || format!("{what}: {:?}", balancer.addresses))?;
         }
         tenant.remove().await?;
     }
     Ok(())
+}
+
+pub(super) async fn both_families_served(bench: &LbBench<'_>) -> Verdict {
+    let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
+    let supports = balancers(&tenant.provider)?.supports();
+    let wish = wishes(bench.cloud, &tenant.service, supports).into_iter().find(|(what, _)| what == TWO_FAMILIES);
+    let Some((_, service)) = wish else {
+        return Err(Problem::Unsupported("the provider does not support two address families".to_owned()));
+    };
+    let before = bench.world().await?;
+    tenant.service = service;
+    tenant.ensure().await?;
+    let world = bench.world().await?;
+    let balancer = world.served(&before, &tenant).map_err(super::ensure::blocked)?;
+    let both = bench.cloud.serves_both_families(balancer).await?;
+    expect(both, || format!("found at {:?}", balancer.addresses))
 }

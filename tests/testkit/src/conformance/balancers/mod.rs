@@ -25,7 +25,7 @@ mod ids {
 }
 
 /// Every rule for load balancers.
-pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 35] = [
+pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 36] = [
     rule!(
         ids::CLAIMED,
         interpret::claimed,
@@ -82,6 +82,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 35] = [
         "support-is-kept",
         interpret::support_is_kept,
         "a Service that uses what is supported is claimed, served, and gets what it asked for"
+    ),
+    rule!(
+        "both-families-served",
+        interpret::both_families_served,
+        "a Service that requires two address families, where these are supported, is found at addresses of both"
     ),
     rule!(
         "never-more-open",

@@ -1,0 +1,175 @@
+//! The subcommand `orphans`: prints what the cloud holds for this cluster and nobody asks for, and deletes it if told to.
+
+use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{BoxError, Signals, say};
+use crate::{
+    config::{self, Config, Flag, Product},
+    controllers::orphans::Report,
+    provider::CloudProvider,
+    runtime::manager::{Manager, OrphanRequest},
+};
+
+/// The word on the command line.
+pub(super) const WORD: &str = "orphans";
+/// Exit code when orphans are left.
+const LEFT: u8 = 2;
+
+const OUTPUT: &str = "output";
+const DELETE: &str = "delete";
+const CONFIRM: &str = "confirm";
+const TIMEOUT: &str = "timeout";
+
+/// Adds the flags of the subcommand.
+pub(super) fn product(mut product: Product) -> Product {
+    product.extra_flags.extend([
+        Flag::provider(OUTPUT, "table", "Form of the report: `table` or `json`."),
+        Flag::provider_switch(
+            DELETE,
+            "Delete what is as old as --orphan-minimum-age says, and --confirm the cluster; without it nothing is changed.",
+        ),
+        Flag::provider(CONFIRM, "", "Name of the cluster whose orphans are to be deleted, as --cluster-name has it."),
+        Flag::provider(TIMEOUT, "5m0s", "When to give up, for example because the cloud does not answer."),
+    ]);
+    product
+}
+
+/// The subcommand's flags, read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    json: bool,
+    delete: bool,
+    timeout: Duration,
+}
+
+impl Wish {
+    fn read(config: &Config) -> Result<Self, String> {
+        let text = |name| config.extra.get(name).map(String::as_str).unwrap_or_default();
+        let mut wrong = Vec::new();
+        let json = match text(OUTPUT) {
+            "json" => true,
+            "table" => false,
+            other => {
+                wrong.push(format!("--{OUTPUT} {other:?} must be \"table\" or \"json\""));
+                false
+            }
+        };
+        let timeout = config::parse_duration(text(TIMEOUT)).and_then(|timeout| match timeout.is_zero() {
+            true => Err("must be greater than zero".to_owned()),
+            false => Ok(timeout),
+        });
+        let timeout = timeout.unwrap_or_else(|reason| {
+            wrong.push(format!("--{TIMEOUT} {:?}: {reason}", text(TIMEOUT)));
+            Duration::ZERO
+        });
+        let (delete, confirmed, cluster) = (text(DELETE) == "true", text(CONFIRM), &config.generic.cluster_name);
+        if delete && confirmed != cluster {
+            wrong.push(format!(
+                "--{DELETE} needs --{CONFIRM}={cluster}, the name of the cluster whose cloud objects are to be deleted"
+            ));
+        }
+        if !delete && !confirmed.is_empty() {
+            wrong.push(format!("--{CONFIRM} means nothing without --{DELETE}"));
+        }
+        if wrong.is_empty() { Ok(Self { json, delete, timeout }) } else { Err(wrong.join("; ")) }
+    }
+}
+
+/// Looks, prints, and says by the exit code whether orphans are left.
+pub(super) async fn run<B, F>(product: Product, config: Config, build: B) -> Result<ExitCode, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
+    let wish = Wish::read(&config)?;
+    let mut signals = Signals::install()?;
+    let stop = CancellationToken::new();
+    let report = work(product, config, build, wish, &stop);
+    tokio::pin!(report);
+    let report = loop {
+        tokio::select! {
+            report = &mut report => break report?,
+            signal = signals.next() => {
+                if stop.is_cancelled() {
+                    return Err(format!("{signal} again: stopped without waiting").into());
+                }
+                // What was begun is finished, so that the report says what was deleted.
+                stop.cancel();
+            }
+        }
+    };
+    say(&mut std::io::stdout(), &if wish.json { format!("{:#}", report.json()) } else { report.table() });
+    Ok(match (report.failed(), report.left()) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(LEFT),
+        _ => ExitCode::FAILURE,
+    })
+}
+
+async fn work<B, F>(
+    product: Product,
+    config: Config,
+    build: B,
+    wish: Wish,
+    stop: &CancellationToken,
+) -> Result<Report, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
+    let limit = Instant::now() + wish.timeout;
+    let build = tokio::time::timeout_at(limit, build(config.clone()));
+    let provider = match stop.run_until_cancelled(build).await {
+        Some(Ok(provider)) => provider?,
+        Some(Err(_)) => return Err(format!("the cloud provider could not be built within --{TIMEOUT}").into()),
+        None => return Err("stopped before the cloud provider was built".into()),
+    };
+    let request = OrphanRequest { delete: wish.delete, minimum_age: config.orphans.minimum_age, limit };
+    let manager = Manager::from_config(product, config, provider).await?;
+    Ok(manager.orphans(request, stop.clone()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Invocation;
+
+    fn read(args: &[&str]) -> Result<Wish, String> {
+        let product = product(Product::new("ccm-test", "v0.0", &["test"]));
+        let args = ["--cloud-provider=test", "--cluster-name=blue"].iter().chain(args);
+        match config::parse(&product, args).unwrap() {
+            Invocation::Run(config) => Wish::read(&config),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_is_deleted_unless_it_is_asked_for() {
+        let wish = Wish { json: false, delete: false, timeout: Duration::from_secs(300) };
+        assert_eq!(read(&[]), Ok(wish));
+        assert_eq!(
+            read(&["--output=json", "--timeout=1m"]),
+            Ok(Wish { json: true, timeout: Duration::from_secs(60), ..wish })
+        );
+        assert_eq!(read(&["--delete", "--confirm=blue"]), Ok(Wish { delete: true, ..wish }));
+    }
+
+    #[test]
+    fn deletion_needs_the_name_of_the_cluster() {
+        for args in [&["--delete"][..], &["--delete", "--confirm=green"]] {
+            assert!(read(args).unwrap_err().contains("--confirm=blue"), "{args:?}");
+        }
+        assert!(read(&["--confirm=blue"]).unwrap_err().contains("--delete"));
+    }
+
+    #[test]
+    fn mistakes_are_told_together() {
+        let error = read(&["--output=yaml", "--timeout=0s", "--delete"]).unwrap_err();
+        for part in ["--output", "yaml", "--timeout", "--confirm"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+}

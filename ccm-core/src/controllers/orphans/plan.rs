@@ -1,0 +1,211 @@
+//! Which cloud objects nobody asks for any more, and which of these may be deleted unasked.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::{
+    k8s::{NodeView, ServiceView},
+    provider::{OwnedObject, Owner},
+};
+
+/// As many orphans at once are more likely a mistake about the cluster than leaks, if they are more than half of all.
+const MANY: usize = 3;
+
+/// What the cluster has that cloud objects can have been made for.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// UIDs of Services that are of type LoadBalancer or carry its finalizer, by `namespace/name`.
+    services: HashMap<Arc<str>, Box<str>>,
+    nodes: HashSet<Arc<str>>,
+}
+
+impl Standing {
+    /// Makes it of the Services and Nodes that there are. Services that neither are of type LoadBalancer nor carry its
+    /// finalizer ask for nothing and are left out.
+    pub fn new<S, N>(services: impl IntoIterator<Item = S>, nodes: impl IntoIterator<Item = N>) -> Self
+    where
+        S: AsRef<ServiceView>,
+        N: AsRef<NodeView>,
+    {
+        let mut standing = Self::default();
+        for service in services {
+            let service = service.as_ref();
+            if service.is_load_balancer || service.has_finalizer() {
+                standing.services.insert(service.key().into(), service.uid.clone());
+            }
+        }
+        standing.nodes = nodes.into_iter().map(|node| node.as_ref().name.clone()).collect();
+        standing
+    }
+
+    /// Tells why nobody asks for what was made for this owner; `None` when somebody does, or when that cannot be said: what
+    /// belongs to the cluster as a whole is needed as long as there is one.
+    pub fn cause(&self, owner: &Owner) -> Option<Cause> {
+        match owner {
+            Owner::Cluster => None,
+            Owner::Service { namespace, name, uid } => {
+                let Some(found) = self.services.get(&*format!("{namespace}/{name}")) else {
+                    return Some(Cause::NoService);
+                };
+                uid.as_ref().is_some_and(|uid| uid != found).then_some(Cause::OtherService)
+            }
+            Owner::Node { name } => (!self.nodes.contains(&**name)).then_some(Cause::NoNode),
+        }
+    }
+}
+
+/// Why an object is an orphan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// There is no such Service, or it is not of type LoadBalancer and does not wait for a balancer to be deleted.
+    NoService,
+    /// There is a Service of this name, but another one: its UID differs.
+    OtherService,
+    /// There is no such Node.
+    NoNode,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoService => "no Service asks for it",
+            Self::OtherService => "the Service of this name is another one",
+            Self::NoNode => "there is no such Node",
+        })
+    }
+}
+
+/// A cloud object of this cluster that nobody asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// What the cloud holds.
+    pub object: OwnedObject,
+    /// Why nobody asks for it.
+    pub cause: Cause,
+}
+
+impl Orphan {
+    /// Returns how old it is at least: since the cloud created it, or for as long as it has been seen.
+    pub fn age(&self, now: Timestamp, seen_for: Duration) -> Duration {
+        let created = self.object.created.map(|created| now.duration_since(created));
+        // A creation in the future is one just now, by a clock that is ahead.
+        created.map_or(seen_for, |age| Duration::try_from(age).unwrap_or_default())
+    }
+}
+
+/// Sorts out what nobody asks for, ordered by kind and ID.
+pub fn orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &Standing) -> Vec<Orphan> {
+    let orphan = |object: OwnedObject| {
+        let cause = standing.cause(&object.owner)?;
+        Some(Orphan { object, cause })
+    };
+    let mut orphans: Vec<_> = owned.into_iter().filter_map(orphan).collect();
+    orphans.sort_by(|a, b| (&a.object.kind, &a.object.id).cmp(&(&b.object.kind, &b.object.id)));
+    orphans
+}
+
+/// Tells why these orphans are not to be deleted by a process that nobody watches, if there is a reason: an API server that
+/// was restored empty, or a manager that was pointed at another cluster, makes orphans of everything.
+///
+/// `made_for_somebody` counts the objects that were made for a Service or a Node.
+pub fn doubt(orphans: usize, made_for_somebody: usize, standing: &Standing) -> Option<&'static str> {
+    if standing.services.is_empty() {
+        return Some("the cluster has no Service of type LoadBalancer at all");
+    }
+    let most = orphans >= MANY && orphans * 2 > made_for_somebody;
+    most.then_some("more than half of what the cluster owns would go")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(name: &str, uid: &str) -> Arc<ServiceView> {
+        Arc::new(ServiceView { uid: uid.into(), ..ServiceView::named("default", name) })
+    }
+
+    fn owner(name: &str, uid: Option<&str>) -> Owner {
+        Owner::Service { namespace: "default".into(), name: name.into(), uid: uid.map(Into::into) }
+    }
+
+    fn object(kind: &str, id: &str, owner: Owner) -> OwnedObject {
+        OwnedObject { kind: kind.into(), id: id.into(), owner, created: None }
+    }
+
+    fn standing() -> Standing {
+        let plain = ServiceView { is_load_balancer: false, ..ServiceView::named("default", "plain") };
+        let mut ending = plain.clone();
+        ending.name = "ending".into();
+        ending.finalizers = Box::new([crate::k8s::well_known::FINALIZER_LOAD_BALANCER.into()]);
+        let services = [service("web", "u1"), Arc::new(plain), Arc::new(ending)];
+        Standing::new(services, [Arc::new(NodeView::named("n1"))])
+    }
+
+    #[test]
+    fn what_somebody_may_still_need_is_no_orphan() {
+        for owner in [
+            Owner::Cluster,
+            owner("web", None),
+            owner("web", Some("u1")),
+            owner("ending", None),
+            Owner::Node { name: "n1".into() },
+        ] {
+            assert_eq!(standing().cause(&owner), None, "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_an_orphan_and_says_why() {
+        for (owner, cause) in [
+            (owner("gone", None), Cause::NoService),
+            (owner("plain", None), Cause::NoService),
+            (owner("web", Some("u0")), Cause::OtherService),
+            (Owner::Node { name: "n2".into() }, Cause::NoNode),
+            (Owner::Service { namespace: "other".into(), name: "web".into(), uid: None }, Cause::NoService),
+        ] {
+            assert_eq!(standing().cause(&owner), Some(cause), "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn orphans_come_in_order_whatever_the_cloud_answers() {
+        let owned = [
+            object("target group", "b", owner("gone", None)),
+            object("load balancer", "z", owner("gone", None)),
+            object("load balancer", "y", owner("web", None)),
+            object("load balancer", "a", owner("gone", None)),
+        ];
+        let mut reversed = owned.clone();
+        reversed.reverse();
+        let ids = |owned| orphans(owned, &standing()).iter().map(|orphan| orphan.object.id.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(owned), [Box::from("a"), "z".into(), "b".into()]);
+        assert_eq!(ids(reversed), [Box::from("a"), "z".into(), "b".into()]);
+    }
+
+    #[test]
+    fn the_age_is_the_clouds_and_else_how_long_it_was_seen() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut orphan = Orphan { object: object("k", "i", owner("gone", None)), cause: Cause::NoService };
+        let seen = Duration::from_secs(7);
+        assert_eq!(orphan.age(at(1000), seen), seen);
+        orphan.object.created = Some(at(900));
+        assert_eq!(orphan.age(at(1000), seen), Duration::from_secs(100));
+        orphan.object.created = Some(at(2000));
+        assert_eq!(orphan.age(at(1000), seen), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_cluster_that_looks_like_another_is_doubted() {
+        assert_eq!(doubt(2, 10, &standing()), None);
+        assert_eq!(doubt(2, 2, &standing()), None, "two may well leak");
+        assert_eq!(doubt(5, 10, &standing()), None);
+        assert!(doubt(6, 10, &standing()).is_some());
+        assert!(doubt(1, 10, &Standing::default()).is_some(), "without Services everything is an orphan");
+    }
+}

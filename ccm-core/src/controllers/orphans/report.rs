@@ -1,0 +1,227 @@
+//! The report of the subcommand `orphans`: a table for people, JSON for programs.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    plan::Orphan,
+    survey::{Fate, SurveyError},
+};
+use crate::{config::duration, error::chain, provider::Owner};
+
+/// What the cloud holds that nobody asks for, and what was done about it.
+#[derive(Debug)]
+pub struct Report {
+    /// `--cluster-name`.
+    pub cluster: String,
+    /// How many objects the cluster owns.
+    pub owned: usize,
+    /// When this was found.
+    pub at: Timestamp,
+    /// The orphans, each with what became of it.
+    pub orphans: Vec<(Orphan, Treatment)>,
+}
+
+/// What was done about an orphan.
+#[derive(Debug)]
+pub enum Treatment {
+    /// Nothing, because nothing was asked for.
+    Listed,
+    /// Nothing, because it is younger than the minimum age, or its age is not known.
+    TooYoung,
+    /// It was to be deleted.
+    Collected(Result<Fate, SurveyError>),
+}
+
+impl Treatment {
+    /// Tells whether the orphan is still there.
+    fn is_left(&self) -> bool {
+        !matches!(self, Self::Collected(Ok(Fate::Deleted | Fate::Wanted)))
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Listed => "left",
+            Self::TooYoung => "too-young",
+            Self::Collected(Ok(Fate::Deleted)) => "deleted",
+            Self::Collected(Ok(Fate::Waits(_))) => "pending",
+            Self::Collected(Ok(Fate::Wanted)) => "wanted",
+            Self::Collected(Err(_)) => "failed",
+        }
+    }
+
+    /// Says more than the word, where there is more to say.
+    fn detail(&self) -> Option<String> {
+        match self {
+            Self::Collected(Ok(Fate::Waits(why))) => Some(why.to_string()),
+            Self::Collected(Err(error)) => Some(chain(error)),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    /// Counts the orphans that are still there.
+    pub fn left(&self) -> usize {
+        self.orphans.iter().filter(|(_, treatment)| treatment.is_left()).count()
+    }
+
+    /// Counts those that could not be deleted.
+    pub fn failed(&self) -> usize {
+        self.orphans.iter().filter(|(_, treatment)| matches!(treatment, Treatment::Collected(Err(_)))).count()
+    }
+
+    /// Writes it as a table with a summary below.
+    pub fn table(&self) -> String {
+        let mut rows = vec![["KIND", "ID", "MADE FOR", "AGE", "WHY", "STATE"].map(str::to_owned)];
+        rows.extend(self.orphans.iter().map(|(orphan, treatment)| self.row(orphan, treatment)));
+        let mut text = String::new();
+        if rows.len() > 1 {
+            let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+            let widths: [usize; 6] = std::array::from_fn(width);
+            for row in &rows {
+                let cells: Vec<String> =
+                    row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+                text.push_str(cells.join("  ").trim_end());
+                text.push('\n');
+            }
+        }
+        // Writing to a text does not fail.
+        let _ = writeln!(
+            text,
+            "cluster {:?}: {} of {} cloud objects are orphans, {} left",
+            self.cluster,
+            self.orphans.len(),
+            self.owned,
+            self.left()
+        );
+        text
+    }
+
+    fn row(&self, Orphan { object, cause }: &Orphan, treatment: &Treatment) -> [String; 6] {
+        let age = object.created.map_or_else(|| "unknown".to_owned(), |created| age(self.at, created));
+        let state = match treatment.detail() {
+            Some(detail) => format!("{}: {detail}", treatment.word()),
+            None => treatment.word().to_owned(),
+        };
+        [object.kind.to_string(), object.id.to_string(), owner(&object.owner), age, cause.to_string(), state]
+    }
+
+    /// Makes it a JSON document.
+    pub fn json(&self) -> Value {
+        let orphans = self.orphans.iter().map(|(Orphan { object, cause }, treatment)| {
+            let made_for = match &object.owner {
+                Owner::Cluster => json!({"kind": "Cluster"}),
+                Owner::Service { namespace, name, uid } => {
+                    json!({"kind": "Service", "namespace": namespace, "name": name, "uid": uid})
+                }
+                Owner::Node { name } => json!({"kind": "Node", "name": name}),
+            };
+            json!({
+                "kind": &*object.kind,
+                "id": object.id,
+                "madeFor": made_for,
+                "created": object.created,
+                "why": cause.to_string(),
+                "state": treatment.word(),
+                "detail": treatment.detail(),
+            })
+        });
+        json!({
+            "cluster": self.cluster,
+            "at": self.at,
+            "owned": self.owned,
+            "left": self.left(),
+            "orphans": orphans.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Names an owner as people do.
+pub(crate) fn owner(owner: &Owner) -> String {
+    match owner {
+        Owner::Cluster => "the cluster".to_owned(),
+        Owner::Service { namespace, name, .. } => format!("Service {namespace}/{name}"),
+        Owner::Node { name } => format!("Node {name}"),
+    }
+}
+
+/// Time since the creation in whole seconds; none below zero.
+fn age(now: Timestamp, created: Timestamp) -> String {
+    let seconds = now.duration_since(created).as_secs().try_into().unwrap_or_default();
+    duration::format(std::time::Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controllers::orphans::Cause,
+        provider::{CloudError, OwnedObject},
+    };
+
+    fn orphan(id: &str, owner: Owner, created: Option<i64>) -> Orphan {
+        let created = created.map(|second| Timestamp::from_second(second).unwrap());
+        Orphan {
+            object: OwnedObject { kind: "load balancer".into(), id: id.into(), owner, created },
+            cause: Cause::NoService,
+        }
+    }
+
+    fn web() -> Owner {
+        Owner::Service { namespace: "default".into(), name: "web".into(), uid: Some("u1".into()) }
+    }
+
+    fn report(treatments: Vec<Treatment>) -> Report {
+        let orphans = treatments
+            .into_iter()
+            .enumerate()
+            .map(|(index, treatment)| (orphan(&format!("lb-{index}"), web(), (index == 0).then_some(100)), treatment));
+        let at = Timestamp::from_second(3820).unwrap();
+        Report { cluster: "blue".into(), owned: 9, at, orphans: orphans.collect() }
+    }
+
+    fn failed() -> Treatment {
+        Treatment::Collected(Err(CloudError::transient("no answer").into()))
+    }
+
+    #[test]
+    fn a_person_reads_a_table() {
+        let text = report(vec![Treatment::Listed, failed()]).table();
+        let expected = "\
+KIND           ID    MADE FOR             AGE      WHY                     STATE
+load balancer  lb-0  Service default/web  1h2m0s   no Service asks for it  left
+load balancer  lb-1  Service default/web  unknown  no Service asks for it  failed: no answer
+cluster \"blue\": 2 of 9 cloud objects are orphans, 2 left
+";
+        assert_eq!(text, expected);
+        assert_eq!(report(Vec::new()).table(), "cluster \"blue\": 0 of 9 cloud objects are orphans, 0 left\n");
+    }
+
+    #[test]
+    fn a_program_reads_json() {
+        let json = report(vec![Treatment::Collected(Ok(Fate::Waits("it is busy".into())))]).json();
+        assert_eq!(json["owned"], 9);
+        assert_eq!(json["left"], 1);
+        let orphan = &json["orphans"][0];
+        assert_eq!(orphan["madeFor"], json!({"kind": "Service", "namespace": "default", "name": "web", "uid": "u1"}));
+        assert_eq!(orphan["created"], "1970-01-01T00:01:40Z");
+        assert_eq!((&orphan["state"], &orphan["detail"]), (&json!("pending"), &json!("it is busy")));
+    }
+
+    #[test]
+    fn what_is_gone_or_wanted_is_not_left() {
+        let gone = |fate| Treatment::Collected(Ok(fate));
+        let report = report(vec![
+            gone(Fate::Deleted),
+            gone(Fate::Wanted),
+            gone(Fate::Waits("busy".into())),
+            failed(),
+            Treatment::Listed,
+            Treatment::TooYoung,
+        ]);
+        assert_eq!((report.left(), report.failed()), (4, 1));
+    }
+}

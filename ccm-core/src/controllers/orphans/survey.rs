@@ -1,0 +1,189 @@
+//! What the cloud holds and what the cluster asks for: looks at both, and deletes single orphans.
+
+use std::{any::Any, collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::time::Instant;
+
+use super::plan::{Cause, Orphan, Standing, orphans};
+use crate::{
+    k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
+    provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, Owner, Progress},
+    runtime::{
+        api::{ApiClient, ApiError, ApiErrorKind},
+        cache::Cache,
+        events::{EventRecorder, ObjectRef},
+    },
+    telemetry::metrics::CloudMetrics,
+};
+
+/// Longest time of one provider call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What looks at the cloud and at the cluster.
+pub(crate) struct Survey {
+    pub(crate) provider: Arc<dyn CloudProvider>,
+    pub(crate) services: Cache<ServiceView>,
+    pub(crate) service_fields: ServiceFields,
+    pub(crate) nodes: Cache<NodeView>,
+    pub(crate) node_fields: NodeFields,
+    pub(crate) api: ApiClient,
+    pub(crate) events: EventRecorder,
+    /// From which those of the provider calls are derived.
+    pub(crate) op: Op,
+    pub(crate) cloud: CloudMetrics,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// How many objects the cluster owns.
+    pub owned: usize,
+    /// How many of them were made for a Service or a Node.
+    pub made_for_somebody: usize,
+    /// Those that nobody asks for.
+    pub orphans: Vec<Orphan>,
+    /// What was compared with.
+    pub(crate) standing: Standing,
+}
+
+/// What became of an orphan that was to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is gone.
+    Deleted,
+    /// The cloud had not ended when the time was over; what it waits for.
+    Waits(Box<str>),
+    /// It is none any more: somebody asks for it. It was left alone.
+    Wanted,
+}
+
+/// Why orphans could not be looked for, or one could not be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    /// Whether somebody asks for it could not be found out.
+    #[error("it could not be made sure that nobody asks for it")]
+    Unsure(#[source] ApiError),
+    /// The cloud refused or failed.
+    #[error(transparent)]
+    Cloud(#[from] CloudError),
+}
+
+impl Survey {
+    /// Compares what the cloud holds with what the cluster asks for.
+    ///
+    /// The cloud is asked first, because what is made for a Service is younger than the Service; the caches may lag all the
+    /// same, so what is no orphan by the API server's own word is none.
+    pub(crate) async fn look(&self) -> Result<Look, SurveyError> {
+        let owned = self.call("list_owned", |inventory, op| async move { inventory.list_owned(&op).await }).await?;
+        let standing = Standing::new(self.services.list(), self.nodes.list());
+        let for_somebody = |owner: &Owner| !matches!(owner, Owner::Cluster);
+        let made_for_somebody = owned.iter().filter(|object| for_somebody(&object.owner)).count();
+        let count = owned.len();
+        let mut orphans = orphans(owned, &standing);
+        let mut confirmed = HashMap::new();
+        for owner in orphans.iter().map(|orphan| &orphan.object.owner) {
+            if !confirmed.contains_key(owner) {
+                let cause = self.cause(owner).await.map_err(SurveyError::Unsure)?;
+                confirmed.insert(owner.clone(), cause);
+            }
+        }
+        orphans.retain(|orphan| confirmed.get(&orphan.object.owner).is_some_and(Option::is_some));
+        Ok(Look { owned: count, made_for_somebody, orphans, standing })
+    }
+
+    /// Deletes an orphan, if it still is one by the API server's own word, and waits for the cloud until `limit`.
+    pub(crate) async fn collect(&self, orphan: &Orphan, limit: Instant) -> Result<Fate, SurveyError> {
+        let object = &orphan.object;
+        loop {
+            // Before each request: a Service may be created while the cloud takes its time.
+            if self.cause(&object.owner).await.map_err(SurveyError::Unsure)?.is_none() {
+                return Ok(Fate::Wanted);
+            }
+            let call = |inventory, op: Op| async move {
+                let inventory: &dyn Inventory = inventory;
+                inventory.delete_owned(&self.with_events(op, &object.owner), object).await
+            };
+            match self.call("delete_owned", call).await? {
+                Progress::Done => return Ok(Fate::Deleted),
+                Progress::Pending { after, why } => {
+                    if self.op.is_cancelled() || Instant::now() + after > limit {
+                        return Ok(Fate::Waits(why));
+                    }
+                    tokio::select! {
+                        () = self.op.cancelled() => return Ok(Fate::Waits(why)),
+                        () = tokio::time::sleep(after) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the API server itself, not a cache, whether somebody asks for what was made for this owner.
+    async fn cause(&self, owner: &Owner) -> Result<Option<Cause>, ApiError> {
+        let standing = match owner {
+            Owner::Cluster => Standing::default(),
+            Owner::Service { namespace, name, .. } => {
+                let found = self.api.get_service(namespace, name, &self.service_fields).await;
+                Standing::new(or_absent(found)?, None::<Arc<NodeView>>)
+            }
+            Owner::Node { name } => {
+                let found = self.api.find_node(name, &self.node_fields).await;
+                Standing::new(None::<Arc<ServiceView>>, or_absent(found)?)
+            }
+        };
+        Ok(standing.cause(owner))
+    }
+
+    fn with_events(&self, op: Op, owner: &Owner) -> Op {
+        match object_ref(owner) {
+            Some(object) => op.with_events(self.events.for_object(object)),
+            None => op,
+        }
+    }
+
+    /// Calls the provider: with a deadline, counted, and whatever it does, this returns.
+    async fn call<'a, T, F>(
+        &'a self,
+        operation: &'static str,
+        call: impl FnOnce(&'a dyn Inventory, Op) -> F,
+    ) -> Result<T, CloudError>
+    where
+        F: Future<Output = Result<T, CloudError>>,
+    {
+        let missing = || CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory");
+        let inventory = self.provider.inventory().ok_or_else(missing)?;
+        let started = Instant::now();
+        let op = self.op.clone().for_call(started + CALL_TIMEOUT);
+        let call = AssertUnwindSafe(op.run(call(inventory, op.clone()))).catch_unwind().await;
+        let result = call.unwrap_or_else(|panic| Err(panicked(operation, &*panic)));
+        let result = result.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
+        self.cloud.observe(operation, started.elapsed(), result.as_ref().err());
+        result
+    }
+}
+
+/// Takes what the API server proves absent for nothing; every other failure is one.
+fn or_absent<T>(found: Result<T, ApiError>) -> Result<Option<Arc<T>>, ApiError> {
+    match found {
+        Ok(found) => Ok(Some(Arc::new(found))),
+        Err(error) if *error.kind() == ApiErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The object that events about an owner are recorded on, which may not exist.
+pub(crate) fn object_ref(owner: &Owner) -> Option<ObjectRef> {
+    match owner {
+        Owner::Cluster => None,
+        Owner::Service { namespace, name, uid } => {
+            Some(ObjectRef::service(&**namespace, &**name, uid.as_deref().unwrap_or_default()))
+        }
+        Owner::Node { name } => Some(ObjectRef::node(&**name, "")),
+    }
+}
+
+fn panicked(operation: &str, panic: &(dyn Any + Send)) -> CloudError {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    CloudError::transient(format!("the provider panicked in {operation}: {}", text.unwrap_or("without a message")))
+}

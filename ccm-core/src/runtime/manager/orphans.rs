@@ -1,0 +1,160 @@
+//! The search for orphans: while this process leads, and once for the subcommand.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    DRAIN_LIMIT, Manager, ManagerError,
+    election::{self, Gates},
+    services::SERVICE_CLIENT,
+    telemetry::Telemetry,
+    wiring::{Wiring, Work},
+};
+use crate::{
+    config::leader_migration::Lock,
+    controllers::{
+        ControllerContext,
+        orphans::{OrphanController, OrphanSettings, Report, SurveyError, Treatment, survey::Survey},
+    },
+    k8s::{ServiceFields, ServiceView, well_known as wk},
+    provider::LoadBalancers,
+    runtime::{cache::Cache, shutdown::Tasks},
+};
+
+/// What the subcommand `orphans` is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct OrphanRequest {
+    /// Whether orphans are deleted.
+    pub delete: bool,
+    /// How old they have to be for that. One whose age is not known is of age zero.
+    pub minimum_age: Duration,
+    /// When the whole has to be over.
+    pub limit: Instant,
+}
+
+impl Wiring<'_> {
+    /// Adds the search for orphans, for which the service controller's caches are used.
+    pub(super) fn orphan_controller(
+        &mut self,
+        cx: &ControllerContext,
+        services: &Cache<ServiceView>,
+        fields: &ServiceFields,
+        lock: Lock,
+    ) -> Result<(), ManagerError> {
+        let config = &self.manager.config.orphans;
+        let settings =
+            OrphanSettings { period: config.report_period, collect: config.collect, minimum_age: config.minimum_age };
+        if settings.period.is_zero() || cx.provider.inventory().is_none() || !matches!(self.work, Work::Lead) {
+            return Ok(());
+        }
+        let survey = self.survey(cx, services, fields, lock);
+        let controller = OrphanController::new(survey, settings, &cx.metrics, cx.clock.clone())?;
+        self.add(lock, "orphans", controller.run(self.stop.clone()));
+        Ok(())
+    }
+
+    fn survey(
+        &self,
+        cx: &ControllerContext,
+        services: &Cache<ServiceView>,
+        fields: &ServiceFields,
+        lock: Lock,
+    ) -> Survey {
+        Survey {
+            provider: cx.provider.clone(),
+            services: services.clone(),
+            service_fields: fields.clone(),
+            nodes: cx.nodes.clone(),
+            node_fields: cx.fields.clone(),
+            api: cx.api.clone(),
+            events: cx.events.clone(),
+            op: self.op(lock).with_reason("nobody asks for it"),
+            cloud: self.cloud_metrics.clone(),
+        }
+    }
+}
+
+impl Manager {
+    /// Looks for orphans once, and deletes them if that is asked for. Takes no lease: what nobody asks for, the leader does
+    /// not touch.
+    ///
+    /// # Errors
+    /// When the cloud or the cluster could not be looked at in time. What could not be deleted is in the report.
+    pub async fn orphans(self, request: OrphanRequest, stop: CancellationToken) -> Result<Report, ManagerError> {
+        if self.provider.inventory().is_none() {
+            return Err(ManagerError::NoInventory(self.provider.name().to_owned()));
+        }
+        if !self.provider.has_cluster_id() {
+            return Err(ManagerError::OrphansWithoutClusterId(self.provider.name().to_owned()));
+        }
+        let mut tasks = Tasks::new(stop.child_token());
+        let prepared = async {
+            self.wait_for_api_server().await?;
+            self.prepare_survey(&mut tasks, request.delete).await
+        };
+        let prepared = tokio::time::timeout_at(request.limit, prepared);
+        let survey = match stop.run_until_cancelled(prepared).await {
+            Some(Ok(survey)) => survey?,
+            Some(Err(_)) => return Err(ManagerError::OrphansTimedOut),
+            None => return Err(ManagerError::OrphansStopped),
+        };
+        let found: Arc<Mutex<Option<Result<Report, ManagerError>>>> = Arc::default();
+        let (outcome, token, cluster) = (found.clone(), tasks.stop().clone(), self.config.generic.cluster_name.clone());
+        let clock = self.clock.clone();
+        tasks.spawn("orphans", async move {
+            let look = async {
+                let look = tokio::time::timeout_at(request.limit, survey.look()).await;
+                let look = look.map_err(|_| ManagerError::OrphansTimedOut)??;
+                let at = clock.now();
+                let mut orphans = Vec::with_capacity(look.orphans.len());
+                for orphan in look.orphans {
+                    let treatment = if !request.delete {
+                        Treatment::Listed
+                    } else if orphan.age(at, Duration::ZERO) < request.minimum_age {
+                        Treatment::TooYoung
+                    } else {
+                        Treatment::Collected(survey.collect(&orphan, request.limit).await)
+                    };
+                    orphans.push((orphan, treatment));
+                }
+                Ok(Report { cluster, owned: look.owned, at, orphans })
+            };
+            *outcome.lock() = Some(look.await);
+            token.cancel();
+            Ok(())
+        });
+        election::ended(tasks.run(DRAIN_LIMIT).await)?;
+        let found = found.lock().take();
+        found.unwrap_or(Err(ManagerError::OrphansStopped))
+    }
+
+    async fn prepare_survey(&self, tasks: &mut Tasks, may_write: bool) -> Result<Survey, ManagerError> {
+        let telemetry = Telemetry::register(self)?;
+        let gates = if may_write { Gates::always_open() } else { Gates::shut() };
+        let mut wiring = Wiring::new(self, &gates, &telemetry, tasks.stop(), Work::Lead);
+        let classes = self.provider.load_balancers().map(LoadBalancers::classes).unwrap_or_default();
+        let fields = ServiceFields { classes };
+        let services = Cache::<ServiceView>::new(fields.clone());
+        wiring.watch("service-cache", &services);
+        wiring.context.services = Some(Arc::new(services.clone()));
+        let cx = wiring.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, Lock::Main);
+        let survey = wiring.survey(&cx, &services, &fields, Lock::Main);
+        let Wiring { controllers, caches, context, .. } = wiring;
+        caches.start(tasks).await?;
+        self.provider.start(context).await.map_err(ManagerError::Provider)?;
+        // What writes the events, where anything is written.
+        for (_, task) in controllers.into_iter().filter(|_| may_write) {
+            tasks.spawn(task.name, task.run);
+        }
+        Ok(survey)
+    }
+}
+
+impl From<SurveyError> for ManagerError {
+    fn from(error: SurveyError) -> Self {
+        Self::Orphans(Box::new(error))
+    }
+}

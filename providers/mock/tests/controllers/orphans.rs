@@ -1,0 +1,232 @@
+//! Cloud objects that nobody asks for: found, told, and deleted only where that was asked for.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::{
+    controllers::orphans::{Cause, Fate, Treatment},
+    provider::{CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress},
+    runtime::manager::OrphanRequest,
+};
+use ccm_mock::{
+    MockProvider,
+    cloud::{Fault, FaultError, FaultSpec, LoadBalancerEdit, Operation},
+};
+use ccm_testkit::apiserver::{Match, resources};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    service_world::SERVICE,
+    world::{World, secs},
+};
+
+const DAY: u64 = 24 * 3600;
+
+/// A world in which these Services had balancers when the last process ended; those of `lost` went without a deletion.
+async fn leaked(services: &[&str], lost: &[&str]) -> World {
+    let world = World::with("");
+    world.have_nodes(["n1"]).await;
+    let ccm = world.start(&SERVICE);
+    for name in services {
+        world.serve(name).await;
+    }
+    world.until_served(services, secs(60)).await;
+    ccm.stop().await;
+    for name in lost {
+        world.remove_service(name);
+    }
+    world
+}
+
+/// Services whose balancers are in the cloud.
+fn held(world: &World) -> Vec<String> {
+    let mut names: Vec<_> = world.cloud.load_balancers().into_iter().map(|balancer| balancer.service).collect();
+    names.sort();
+    names
+}
+
+fn start(world: &World, flags: &[&str]) -> crate::world::Ccm {
+    let flags: Vec<&str> = SERVICE.iter().chain(flags).copied().collect();
+    world.start(&flags)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_balancer_is_told_once_and_left() {
+    let world = leaked(&["db", "lost", "web"], &["lost"]).await;
+    let before = world.cloud.calls();
+    let ccm = start(&world, &["--orphan-report-period=1h"]);
+    tokio::time::sleep(secs(5 * 3600)).await;
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[("kind", "load balancer")]), 1.0);
+    assert_eq!(ccm.metric("ccm_orphan_looks_total", &[("outcome", "success")]), 5.0);
+    assert_eq!(ccm.metric("ccm_cloud_calls_total", &[("operation", "list_owned"), ("outcome", "success")]), 5.0);
+    let told = world.events_about("Service");
+    assert_eq!(
+        told.iter().filter(|(reason, _)| reason == "OrphanedCloudObject").collect::<Vec<_>>().len(),
+        1,
+        "{told:?}"
+    );
+    assert_eq!(held(&world), ["default/db", "default/lost", "default/web"]);
+    assert_eq!(world.cloud.calls().since(&before).writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_old_enough_is_collected_and_nothing_else() {
+    let world = leaked(&["db", "lost", "web"], &["lost"]).await;
+    let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=1h"]);
+    // Seen first after ten minutes; an hour later the fourth look comes.
+    tokio::time::sleep(secs(65 * 60)).await;
+    assert_eq!(held(&world).len(), 3);
+    tokio::time::sleep(secs(10 * 60)).await;
+    assert_eq!(held(&world), ["default/db", "default/web"]);
+    assert_eq!(ccm.metric("ccm_orphans_collected_total", &[("outcome", "deleted")]), 1.0);
+    tokio::time::sleep(secs(DAY)).await;
+    assert_eq!(held(&world), ["default/db", "default/web"]);
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_clusters_balancer_is_not_seen() {
+    let world = leaked(&["db", "lost", "web"], &["lost"]).await;
+    let lost = world.cloud.load_balancers().into_iter().find(|balancer| balancer.service == "default/lost").unwrap();
+    let edit = LoadBalancerEdit { cluster: Some("another".into()), ..LoadBalancerEdit::default() };
+    world.cloud.edit_load_balancer(&lost.name, edit).unwrap();
+    let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"]);
+    tokio::time::sleep(secs(DAY)).await;
+    assert_eq!(held(&world).len(), 3);
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_look_like_itself_collects_nothing() {
+    for (services, lost) in [(&["a"][..], &["a"][..]), (&["a", "b", "c", "d", "e"], &["a", "b", "c"])] {
+        let world = leaked(services, lost).await;
+        let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"]);
+        tokio::time::sleep(secs(DAY)).await;
+        assert_eq!(held(&world).len(), services.len(), "{lost:?}");
+        assert!(ccm.metric("ccm_orphans_collected_total", &[("outcome", "doubted")]) > 0.0);
+        assert_eq!(ccm.metric("ccm_orphans_collected_total", &[("outcome", "deleted")]), 0.0);
+    }
+}
+
+/// As when a backup is restored, while the watch says nothing of it.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_the_cache_does_not_show_keeps_its_balancer() {
+    let world = leaked(&["db", "web", "back"], &[]).await;
+    let back = world.service("back");
+    world.remove_service("back");
+    let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=30m"]);
+    tokio::time::sleep(secs(15 * 60)).await;
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 1.0);
+    world.server.faults().freeze_watches(Match::resource("services").verb("watch"));
+    let def = resources::find("", "v1", "services").unwrap();
+    world.server.store().write(|tx| tx.put(def, back));
+    tokio::time::sleep(secs(DAY)).await;
+    assert_eq!(held(&world).len(), 3);
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_cannot_list_has_no_orphans_and_is_asked_again() {
+    let world = leaked(&["db", "lost", "web"], &["lost"]).await;
+    let spec = FaultSpec {
+        operation: Some(Operation::ListLoadBalancers),
+        error: Some(FaultError::Transient),
+        times: Some(2),
+        ..FaultSpec::default()
+    };
+    world.cloud.set_faults(vec![Fault::new(spec).unwrap()]);
+    let ccm = start(&world, &["--orphan-report-period=24h"]);
+    tokio::time::sleep(secs(21 * 60)).await;
+    assert_eq!(ccm.metric("ccm_orphan_looks_total", &[("outcome", "failed")]), 2.0);
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 0.0);
+    tokio::time::sleep(secs(10 * 60)).await;
+    assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_search_is_made_when_none_is_wanted() {
+    let world = leaked(&["db", "lost"], &["lost"]).await;
+    let ccm = start(&world, &["--orphan-report-period=0"]);
+    tokio::time::sleep(secs(2 * DAY)).await;
+    assert_eq!(ccm.metric("ccm_cloud_calls_total", &[("operation", "list_owned")]), 0.0);
+}
+
+/// A provider whose inventory lies, or does worse.
+struct Bad {
+    inner: MockProvider,
+    fault: fn() -> bool,
+}
+
+#[async_trait]
+impl CloudProvider for Bad {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        self.inner.load_balancers()
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Inventory for Bad {
+    async fn list_owned(&self, _: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        assert!(!(self.fault)(), "a bug");
+        std::future::pending().await
+    }
+
+    async fn delete_owned(&self, _: &Op, _: &OwnedObject) -> Result<Progress, CloudError> {
+        unreachable!("nothing was listed")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_panics_or_hangs_costs_the_report_and_not_the_process() {
+    for fault in [|| true, || false] {
+        let world = leaked(&["db"], &[]).await;
+        let flags = [SERVICE[0], "--orphan-report-period=20m"];
+        let ccm = world.start_with(Arc::new(Bad { inner: world.provider(), fault }), &flags);
+        tokio::time::sleep(secs(3600)).await;
+        assert!(ccm.is_running());
+        assert!(ccm.metric("ccm_orphan_looks_total", &[("outcome", "failed")]) >= 4.0);
+        let request = OrphanRequest { delete: false, minimum_age: secs(0), limit: Instant::now() + secs(30) };
+        let manager = world.manager(Arc::new(Bad { inner: world.provider(), fault }), &flags);
+        manager.orphans(request, CancellationToken::new()).await.expect_err("there is no report");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_subcommand_lists_and_writes_nothing() {
+    let world = leaked(&["db", "lost", "web"], &["lost"]).await;
+    let (calls, writes) = (world.cloud.calls(), world.writes().len());
+    let request = OrphanRequest { delete: false, minimum_age: secs(0), limit: Instant::now() + secs(60) };
+    let manager = world.manager(Arc::new(world.provider()), &SERVICE);
+    let report = manager.orphans(request, CancellationToken::new()).await.unwrap();
+    assert_eq!((report.owned, report.left()), (3, 1));
+    let (orphan, treatment) = &report.orphans[0];
+    assert_eq!(orphan.cause, Cause::NoService);
+    assert!(matches!(treatment, Treatment::Listed));
+    assert!(report.table().contains("Service default/lost"), "{}", report.table());
+    assert_eq!(world.cloud.calls().since(&calls).writes(), 0);
+    assert_eq!(world.writes().len(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_subcommand_deletes_what_is_old_enough() {
+    // More than half, and the last ones: whoever confirms it means it.
+    let world = leaked(&["a", "b", "c"], &["a", "b", "c"]).await;
+    let delete = |minimum_age| OrphanRequest { delete: true, minimum_age, limit: Instant::now() + secs(60) };
+    let manager = || world.manager(Arc::new(world.provider()), &SERVICE);
+    let report = manager().orphans(delete(secs(3600)), CancellationToken::new()).await.unwrap();
+    assert!(report.orphans.iter().all(|(_, treatment)| matches!(treatment, Treatment::TooYoung)), "{report:?}");
+    assert_eq!(held(&world).len(), 3);
+    let report = manager().orphans(delete(secs(0)), CancellationToken::new()).await.unwrap();
+    let deleted = |treatment: &Treatment| matches!(treatment, Treatment::Collected(Ok(Fate::Deleted)));
+    assert!(report.orphans.iter().all(|(_, treatment)| deleted(treatment)), "{report:?}");
+    assert_eq!((report.left(), held(&world).len()), (0, 0));
+}

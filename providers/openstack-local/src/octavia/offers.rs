@@ -1,0 +1,314 @@
+//! What an administrator offers to those who make load balancers: flavors and availability zones, and their profiles, which
+//! say what they mean to a provider driver. The data of a profile is kept and has no effect: every balancer here is alike.
+
+use openstack_api::octavia::{AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{
+    error::{conflict, forbidden, no_such, not_found, validation},
+    provider::Provider,
+    rows::{AvailabilityZoneProfileRow, AvailabilityZoneRow, FlavorProfileRow, FlavorRow},
+    settings::Settings,
+};
+use crate::state::{ApiError, Cx, State, new_id};
+
+const FLAVOR: &str = "Flavor";
+const FLAVOR_PROFILE: &str = "Flavor Profile";
+const ZONE: &str = "Availability Zone";
+const ZONE_PROFILE: &str = "Availability Zone Profile";
+
+fn administrator(cx: &Cx) -> Result<(), ApiError> {
+    if cx.admin { Ok(()) } else { Err(forbidden()) }
+}
+
+fn in_use(kind: &str, id: &str) -> ApiError {
+    conflict(format!("{kind} {id} is in use and cannot be modified."))
+}
+
+fn already_there(kind: &str, name: &str) -> ApiError {
+    conflict(format!("A {kind} of {name} already exists."))
+}
+
+/// A profile's provider must be there, and its data must be an object, written as JSON.
+fn check_profile(state: &State, provider: &str, field: &str, data: &str) -> Result<(), ApiError> {
+    Provider::find(&Settings::of(state), Some(provider))?;
+    match serde_json::from_str::<Map<String, Value>>(data) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(validation(format_args!("{field} must be an object of JSON: {error}"))),
+    }
+}
+
+/// A flavor or zone to create; each attribute that is required was asked for by the schema.
+#[derive(Debug, Deserialize)]
+pub struct OfferCreate {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    enabled: Option<bool>,
+    #[serde(alias = "flavor_profile_id", alias = "availability_zone_profile_id")]
+    profile: String,
+}
+
+/// Change of a flavor or zone.
+#[derive(Debug, Deserialize)]
+pub struct OfferUpdate {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    enabled: Option<bool>,
+}
+
+/// A profile to create.
+#[derive(Debug, Deserialize)]
+pub struct ProfileCreate {
+    name: String,
+    provider_name: String,
+    #[serde(alias = "flavor_data", alias = "availability_zone_data")]
+    data: String,
+}
+
+/// Change of a profile.
+#[derive(Debug, Deserialize)]
+pub struct ProfileUpdate {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    provider_name: Option<String>,
+    #[serde(default, alias = "flavor_data", alias = "availability_zone_data")]
+    data: Option<String>,
+}
+
+/// Makes the functions of a kind of profile. `$user` is what refers to it.
+macro_rules! profiles {
+    ($(#[$doc:meta])* $module:ident, $table:ident, $row:ident, $body:ident, $data:ident, $kind:ident, $users:ident, $reference:ident) => {
+        $(#[$doc])*
+        pub mod $module {
+            use super::*;
+
+            /// Returns all.
+            pub fn list(state: &State, _: &Cx) -> Vec<$body> {
+                state.octavia.$table.iter().map(|row| row.0.clone()).collect()
+            }
+
+            /// Returns one.
+            ///
+            /// # Errors
+            /// 404.
+            pub fn show(state: &State, _: &Cx, id: &str) -> Result<$body, ApiError> {
+                state.octavia.$table.get(id).map(|row| row.0.clone()).ok_or_else(|| not_found($kind, id))
+            }
+
+            /// Creates one.
+            ///
+            /// # Errors
+            /// 400 for an unknown provider or data that is no JSON, 403 unless the caller is an administrator.
+            pub fn create(state: &mut State, cx: &Cx, create: ProfileCreate) -> Result<$body, ApiError> {
+                administrator(cx)?;
+                check_profile(state, &create.provider_name, stringify!($data), &create.data)?;
+                let ProfileCreate { name, provider_name, data } = create;
+                let made = $body { id: new_id(), name, provider_name, $data: data };
+                state.octavia.$table.put($row(made.clone()));
+                Ok(made)
+            }
+
+            /// Changes one.
+            ///
+            /// # Errors
+            /// As when it is created; 404; 409 when more than the name is to change and something refers to it.
+            pub fn update(state: &mut State, cx: &Cx, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
+                administrator(cx)?;
+                let mut body = show(state, cx, id)?;
+                let same = update.provider_name.as_ref().is_none_or(|given| *given == body.provider_name)
+                    && update.data.as_ref().is_none_or(|given| *given == body.$data);
+                if !same && is_used(state, id) {
+                    return Err(in_use($kind, id));
+                }
+                body.name = update.name.unwrap_or(body.name);
+                body.provider_name = update.provider_name.unwrap_or(body.provider_name);
+                body.$data = update.data.unwrap_or(body.$data);
+                check_profile(state, &body.provider_name, stringify!($data), &body.$data)?;
+                state.octavia.$table.put($row(body.clone()));
+                Ok(body)
+            }
+
+            /// Deletes one.
+            ///
+            /// # Errors
+            /// 403 unless the caller is an administrator; 404; 409 when something refers to it.
+            pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+                administrator(cx)?;
+                show(state, cx, id)?;
+                if is_used(state, id) {
+                    return Err(in_use($kind, id));
+                }
+                state.octavia.$table.remove(id);
+                Ok(())
+            }
+
+            fn is_used(state: &State, id: &str) -> bool {
+                state.octavia.$users.iter().any(|row| row.0.$reference.as_deref() == Some(id))
+            }
+        }
+    };
+}
+
+profiles! {
+    /// Profiles of flavors.
+    flavor_profiles, flavor_profiles, FlavorProfileRow, FlavorProfile, flavor_data, FLAVOR_PROFILE, flavors, flavor_profile_id
+}
+profiles! {
+    /// Profiles of availability zones.
+    zone_profiles, zone_profiles, AvailabilityZoneProfileRow, AvailabilityZoneProfile, availability_zone_data, ZONE_PROFILE,
+    availability_zones, availability_zone_profile_id
+}
+
+/// Flavors.
+pub mod flavors {
+    use super::{
+        ApiError, Cx, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate, OfferUpdate, State, administrator,
+        already_there, in_use, new_id, no_such, not_found,
+    };
+
+    /// Returns all.
+    pub fn list(state: &State, _: &Cx) -> Vec<Flavor> {
+        state.octavia.flavors.iter().map(|row| row.0.clone()).collect()
+    }
+
+    /// Returns one.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn show(state: &State, _: &Cx, id: &str) -> Result<Flavor, ApiError> {
+        state.octavia.flavors.get(id).map(|row| row.0.clone()).ok_or_else(|| not_found(FLAVOR, id))
+    }
+
+    /// Creates one.
+    ///
+    /// # Errors
+    /// 400 without its profile, 403 unless the caller is an administrator, 409 when there is one with that name.
+    pub fn create(state: &mut State, cx: &Cx, create: OfferCreate) -> Result<Flavor, ApiError> {
+        administrator(cx)?;
+        if state.octavia.flavor_profiles.get(&create.profile).is_none() {
+            return Err(no_such(FLAVOR_PROFILE, &create.profile));
+        }
+        check_name(state, &create.name, "")?;
+        let flavor = Flavor {
+            id: new_id(),
+            name: create.name,
+            description: create.description.unwrap_or_default(),
+            enabled: create.enabled.unwrap_or(true),
+            flavor_profile_id: Some(create.profile),
+        };
+        state.octavia.flavors.put(FlavorRow(flavor.clone()));
+        Ok(flavor)
+    }
+
+    /// Changes one.
+    ///
+    /// # Errors
+    /// 403 unless the caller is an administrator; 404; 409 when another has that name.
+    pub fn update(state: &mut State, cx: &Cx, id: &str, update: OfferUpdate) -> Result<Flavor, ApiError> {
+        administrator(cx)?;
+        let mut body = show(state, cx, id)?;
+        body.name = update.name.unwrap_or(body.name);
+        check_name(state, &body.name, id)?;
+        body.description = update.description.unwrap_or(body.description);
+        body.enabled = update.enabled.unwrap_or(body.enabled);
+        state.octavia.flavors.put(FlavorRow(body.clone()));
+        Ok(body)
+    }
+
+    /// Deletes one.
+    ///
+    /// # Errors
+    /// 403 unless the caller is an administrator; 404; 409 when a load balancer has it.
+    pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+        administrator(cx)?;
+        show(state, cx, id)?;
+        if state.octavia.load_balancers.iter().any(|row| row.body.flavor_id.as_deref() == Some(id)) {
+            return Err(in_use(FLAVOR, id));
+        }
+        state.octavia.flavors.remove(id);
+        Ok(())
+    }
+
+    /// Names are those of one flavor each.
+    fn check_name(state: &State, name: &str, own: &str) -> Result<(), ApiError> {
+        let taken = state.octavia.flavors.iter().any(|row| row.0.name == name && row.0.id != own);
+        if taken { Err(already_there("flavor", name)) } else { Ok(()) }
+    }
+}
+
+/// Availability zones, which are known by their names.
+pub mod zones {
+    use super::{
+        ApiError, AvailabilityZone, AvailabilityZoneRow, Cx, OfferCreate, OfferUpdate, State, ZONE, ZONE_PROFILE,
+        administrator, already_there, in_use, no_such, not_found,
+    };
+
+    /// Returns all.
+    pub fn list(state: &State, _: &Cx) -> Vec<AvailabilityZone> {
+        state.octavia.availability_zones.iter().map(|row| row.0.clone()).collect()
+    }
+
+    /// Returns one.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn show(state: &State, _: &Cx, name: &str) -> Result<AvailabilityZone, ApiError> {
+        state.octavia.availability_zones.get(name).map(|row| row.0.clone()).ok_or_else(|| not_found(ZONE, name))
+    }
+
+    /// Creates one.
+    ///
+    /// # Errors
+    /// 400 without its profile, 403 unless the caller is an administrator, 409 when there is one with that name.
+    pub fn create(state: &mut State, cx: &Cx, create: OfferCreate) -> Result<AvailabilityZone, ApiError> {
+        administrator(cx)?;
+        if state.octavia.zone_profiles.get(&create.profile).is_none() {
+            return Err(no_such(ZONE_PROFILE, &create.profile));
+        }
+        if state.octavia.availability_zones.get(&create.name).is_some() {
+            return Err(already_there("availability zone", &create.name));
+        }
+        let zone = AvailabilityZone {
+            name: create.name,
+            description: create.description.unwrap_or_default(),
+            enabled: create.enabled.unwrap_or(true),
+            availability_zone_profile_id: Some(create.profile),
+        };
+        state.octavia.availability_zones.put(AvailabilityZoneRow(zone.clone()));
+        Ok(zone)
+    }
+
+    /// Changes one; its name stays.
+    ///
+    /// # Errors
+    /// 403 unless the caller is an administrator; 404.
+    pub fn update(state: &mut State, cx: &Cx, name: &str, update: OfferUpdate) -> Result<AvailabilityZone, ApiError> {
+        administrator(cx)?;
+        let mut body = show(state, cx, name)?;
+        body.description = update.description.unwrap_or(body.description);
+        body.enabled = update.enabled.unwrap_or(body.enabled);
+        state.octavia.availability_zones.put(AvailabilityZoneRow(body.clone()));
+        Ok(body)
+    }
+
+    /// Deletes one.
+    ///
+    /// # Errors
+    /// 403 unless the caller is an administrator; 404; 409 when a load balancer is in it.
+    pub fn delete(state: &mut State, cx: &Cx, name: &str) -> Result<(), ApiError> {
+        administrator(cx)?;
+        show(state, cx, name)?;
+        if state.octavia.load_balancers.iter().any(|row| row.body.availability_zone.as_deref() == Some(name)) {
+            return Err(in_use(ZONE, name));
+        }
+        state.octavia.availability_zones.remove(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! Questions about nodes: adopted, followed, gone.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::NodeView,
+    provider::{CloudProvider as _, Need, NodeQuery, Presence},
+};
+use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
+use openstack_local::nova;
+
+use super::{
+    explore,
+    world::{Kept, World, applies, op},
+};
+
+/// How often something is asked for until it must be answered.
+const MOST_ROUNDS: usize = 60;
+
+struct Case {
+    name: &'static str,
+    /// Nodes that are there, beside one that is stopped and one whose server is gone.
+    nodes: usize,
+    need: Need,
+    /// By name, as the kubelet registers them.
+    new: bool,
+    /// The process begins amid the faults.
+    start: bool,
+    kept: Kept,
+}
+
+fn cases() -> [Case; 5] {
+    let case = |name, nodes, need, new, start| Case { name, nodes, need, new, start, kept: Kept::default() };
+    [
+        case("adopt few nodes", 1, Need::Initialize, true, false),
+        case("adopt many nodes", 5, Need::Initialize, true, false),
+        case("follow addresses", 5, Need::Addresses, false, false),
+        case("follow power", 5, Need::Power, false, false),
+        case("start and adopt", 1, Need::Initialize, true, true),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_adopted_and_followed_whatever_happens() {
+    explore(cases()).await;
+}
+
+#[async_trait]
+impl Scenario for Case {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn applies(&self, kind: Kind, call: &Call) -> bool {
+        applies(kind, call)
+    }
+
+    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+        self.go(journey).await.map_err(|error| format!("{error:#}"))
+    }
+}
+
+impl Case {
+    async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
+        let world = self.kept.take(journey, self.world(journey)).await?;
+        let mut process = if self.start { None } else { Some(world.process().await?) };
+        journey.count(true);
+        let mut answers: Vec<Option<String>> = vec![None; world.nodes.len()];
+        for _ in 0..MOST_ROUNDS {
+            let provider = match &process {
+                Some(provider) => provider.clone(),
+                None => process.insert(world.process().await?).clone(),
+            };
+            let open: Vec<usize> = (0..answers.len()).filter(|n| answers[*n].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            let queries: Vec<_> = open.iter().map(|n| self.query(&world.nodes[*n])).collect();
+            let instances = provider.instances().context("there are instances")?;
+            match world.journey().alive(instances.describe(&op(Duration::ZERO), &queries)).await {
+                None => process = None,
+                Some(Err(_)) => {}
+                Some(Ok(found)) => {
+                    anyhow::ensure!(found.len() == open.len(), "{} answers to {} questions", found.len(), open.len());
+                    for (n, answer) in open.into_iter().zip(found) {
+                        let Ok(presence) = answer else { continue };
+                        let absent = presence == Presence::NotFound;
+                        anyhow::ensure!(absent == (n > self.nodes), "node {n} is said to be {presence:?}");
+                        answers[n] = Some(shown(&presence, &world.nodes[n]));
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        journey.count(false);
+        anyhow::ensure!(world.describe().await? == *world.empty, "something was changed");
+        let mut text = String::new();
+        for answer in answers {
+            writeln!(text, "{}", answer.context("there is no answer in the end")?)?;
+        }
+        self.kept.put(world).await;
+        Ok(text)
+    }
+
+    async fn world(&self, journey: &Arc<Journey>) -> anyhow::Result<World> {
+        let mut world = World::new(journey, |_| {}, |_| {}, self.nodes + 2).await?;
+        let (stopped, gone) = (server(&world.nodes[self.nodes]), server(&world.nodes[self.nodes + 1]));
+        let change = world.site.change(|state, cx| {
+            nova::servers::set_status(state, &stopped, "SHUTOFF", None)?;
+            nova::servers::delete(state, cx, &gone)
+        });
+        change.await?;
+        world.empty = world.describe().await?;
+        Ok(world)
+    }
+
+    fn query(&self, node: &NodeView) -> NodeQuery {
+        let node = if self.new { NodeView::named(&node.name) } else { node.clone() };
+        NodeQuery { node: Arc::new(node), need: self.need, max_age: Duration::ZERO }
+    }
+}
+
+fn server(node: &NodeView) -> String {
+    let id = node.provider_id.as_deref().and_then(|id| id.rsplit('/').next());
+    id.unwrap_or_default().to_owned()
+}
+
+/// Shows an answer without what differs from run to run.
+fn shown(presence: &Presence, node: &NodeView) -> String {
+    format!("{presence:?}").replace(&server(node), "<server>")
+}

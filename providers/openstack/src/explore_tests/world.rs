@@ -1,0 +1,366 @@
+//! A cloud with things of others in it, and a way there on which faults happen.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use bytes::Bytes;
+use ccm_core::{k8s::NodeView, provider::Op, runtime::gate::WriteGate};
+use ccm_testkit::explore::{Call, Journey, Kind};
+use http::{Request, Response};
+use openstack_api::{
+    neutron::{AddressPair, FloatingIpCreate, PortUpdate, Route, SecurityGroupCreate},
+    octavia::LoadBalancerCreate,
+};
+use openstack_local::{
+    neutron, octavia,
+    server::{Fault, FaultKind, Settings as CloudSettings},
+    state::State,
+};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::{Client, Transport, TransportError},
+    config::Settings,
+    conformance_tests::{
+        Memory,
+        stage::ground::{Ground as _, Place, Site, is_write},
+    },
+    provider::OpenStackProvider,
+};
+
+/// Name of the cluster.
+pub(super) const CLUSTER: &str = "ours";
+/// How long nothing is heard of a request whose answer never comes.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long an answer takes that comes late.
+const LATE: Duration = Duration::from_secs(40);
+/// What a proxy says.
+const PAGE: &str = "<html><body>Please sign in</body></html>";
+/// What a busy load balancer says.
+const BUSY: &str = "Load Balancer 7a3c is immutable and cannot be updated.";
+
+/// Tells what must hold at every moment and does not; nothing where all is well.
+pub(super) type Watch = Box<dyn Fn(&State) -> Option<String> + Send + Sync>;
+
+/// The way to the cloud.
+struct Lane {
+    site: Site,
+    journey: Mutex<Arc<Journey>>,
+    watch: Mutex<Option<Watch>>,
+    /// What was seen first that must not be.
+    seen: Mutex<Option<String>>,
+}
+
+fn lost(message: &str) -> TransportError {
+    TransportError { message: format!("{message} (ordered by the test)"), maybe_sent: true, source: None }
+}
+
+impl Lane {
+    async fn done(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let what = format!("{} {}", request.method(), request.uri().path());
+        let answer = self.site.transport.send(request).await;
+        let wrong =
+            self.site.local.cloud().store.peek(|state| self.watch.lock().as_ref().and_then(|watch| watch(state)));
+        if let Some(wrong) = wrong {
+            self.seen.lock().get_or_insert(format!("after {what}: {wrong}"));
+        }
+        answer
+    }
+
+    async fn spoilt(&self, request: Request<Bytes>, kind: FaultKind) -> Result<Response<Bytes>, TransportError> {
+        let path = request.uri().path().trim_end_matches('/').to_owned();
+        let fault = Fault::new(path, kind).method(request.method().as_str()).times(1);
+        self.site.local.cloud().faults.add(fault);
+        self.done(request).await
+    }
+}
+
+#[async_trait]
+impl Transport for Lane {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let what = format!("{} {}", request.method(), request.uri().path());
+        let journey = self.journey.lock().clone();
+        let Some(kind) = journey.begin(Call { writes: is_write(&request), what }) else {
+            return self.done(request).await;
+        };
+        let throttled = |code, after| FaultKind::Status { code, retry_after: Some(after), message: None };
+        match kind {
+            Kind::DiesBefore => match journey.die().await {},
+            Kind::DiesAfter => {
+                drop(self.done(request).await);
+                match journey.die().await {}
+            }
+            Kind::AnswerLost => {
+                self.done(request).await?;
+                Err(lost("the connection broke"))
+            }
+            Kind::TimesOut => {
+                tokio::time::sleep(SILENCE).await;
+                Err(lost("nothing was heard"))
+            }
+            Kind::Delayed => {
+                tokio::time::sleep(LATE).await;
+                self.done(request).await
+            }
+            Kind::CutShort => self.spoilt(request, FaultKind::Cut { after: 7 }).await,
+            Kind::Garbage => self.spoilt(request, FaultKind::Body { code: 200, text: PAGE.to_owned() }).await,
+            Kind::StrangeAbsence => self.spoilt(request, FaultKind::Body { code: 404, text: PAGE.to_owned() }).await,
+            Kind::Unauthorized => self.spoilt(request, FaultKind::status(401)).await,
+            Kind::Busy => {
+                let message = request.uri().path().starts_with("/load-balancer").then(|| BUSY.to_owned());
+                self.spoilt(request, FaultKind::Status { code: 409, retry_after: None, message }).await
+            }
+            Kind::Throttled => self.spoilt(request, throttled(429, 7)).await,
+            Kind::OverLimit => self.spoilt(request, throttled(413, 3)).await,
+            Kind::Broken => self.spoilt(request, FaultKind::status(500)).await,
+            Kind::Unavailable => self.spoilt(request, FaultKind::status(503)).await,
+        }
+    }
+}
+
+/// Tells whether a kind of fault can happen to a request.
+pub(super) fn applies(kind: Kind, call: &Call) -> bool {
+    kind != Kind::Busy || call.writes
+}
+
+/// A cloud with a project in it.
+pub(super) struct World {
+    pub(super) site: Site,
+    pub(super) place: Place,
+    pub(super) nodes: Vec<Arc<NodeView>>,
+    lane: Arc<Lane>,
+    config: Box<dyn Fn(&mut Settings) + Send + Sync>,
+    /// Things of others as they are to stay.
+    foreign: BTreeMap<String, Value>,
+    /// How it is before anything was asked for.
+    pub(super) empty: String,
+}
+
+impl World {
+    pub(super) async fn new(
+        journey: &Arc<Journey>,
+        cloud: fn(&mut CloudSettings),
+        config: impl Fn(&mut Settings) + Send + Sync + 'static,
+        nodes: usize,
+    ) -> anyhow::Result<Self> {
+        let site = Memory(cloud).start().await?;
+        let place = site.furnish().await?;
+        let mut world = Self {
+            lane: Arc::new(Lane {
+                site: site.clone(),
+                journey: Mutex::new(journey.clone()),
+                watch: Mutex::default(),
+                seen: Mutex::default(),
+            }),
+            site,
+            place,
+            nodes: Vec::new(),
+            config: Box::new(config),
+            foreign: BTreeMap::new(),
+            empty: String::new(),
+        };
+        world.foreign = world.make_foreign().await?;
+        for n in 0..nodes {
+            let name = format!("node-{n}");
+            let (server, _) = world.site.launch(&world.place, &name).await?;
+            world.nodes.push(Arc::new(world.site.node(&name, &server).await?));
+        }
+        world.empty = world.describe().await?;
+        Ok(world)
+    }
+
+    /// Makes things that are not the cluster's, as close to its own as they come, and returns them.
+    async fn make_foreign(&self) -> anyhow::Result<BTreeMap<String, Value>> {
+        let (server, ip) = self.site.launch(&self.place, "appliance").await?;
+        let place = self.place.clone();
+        let balancers = ["kube_service_theirs_ns_web", "kube_service_ours_ns_web2", "by-hand"];
+        let ids = self.site.change(move |state, cx| {
+            for name in balancers {
+                let more = json!({"name": name, "vip_subnet_id": place.subnet, "listeners": [{
+                    "name": "listener_0", "protocol": "TCP", "protocol_port": 80,
+                    "default_pool": {"name": "pool_0", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "members": [
+                        {"address": ip.to_string(), "protocol_port": 30080}]}}]});
+                let body: LoadBalancerCreate = serde_json::from_value(more).expect("a body");
+                octavia::load_balancers::create(state, cx, body)?;
+            }
+            let description = Some("Floating IP for Kubernetes external service ns/web from cluster theirs".into());
+            let request = FloatingIpCreate {
+                floating_network_id: place.external.clone(),
+                description,
+                ..FloatingIpCreate::default()
+            };
+            neutron::floating_ips::create(state, cx, request)?;
+            let description = Some("Security Group for ns/web Service LoadBalancer in cluster theirs".into());
+            let request = SecurityGroupCreate {
+                name: Some("lb-sg-uid-web2-ns-web".into()),
+                description,
+                ..SecurityGroupCreate::default()
+            };
+            let group = neutron::security_groups::create(state, cx, request)?.id;
+            let port = neutron::ports::of_device(state, &server)[0].clone();
+            let groups = port.security_groups.iter().cloned().chain([group]).collect();
+            let pairs = Some(vec![AddressPair { ip_address: "10.99.0.0/24".into(), mac_address: None }]);
+            let update =
+                PortUpdate { security_groups: Some(groups), allowed_address_pairs: pairs, ..PortUpdate::default() };
+            neutron::ports::update(state, cx, &port.id, update)?;
+            let route = Route { destination: "10.99.0.0/24".into(), nexthop: ip.to_string() };
+            neutron::extra_routes::add(state, cx, &place.routers[0], vec![route])?;
+            Ok(())
+        });
+        ids.await?;
+        // Until they serve.
+        self.site.local.cloud().clock.advance(Duration::from_secs(60));
+        self.site.look(rows).await
+    }
+
+    /// Makes a process, as often as it takes: one that cannot start is started again.
+    pub(super) async fn process(&self) -> anyhow::Result<Arc<OpenStackProvider>> {
+        let mut settings = self.site.settings()?;
+        self.place.configure(&mut settings, true);
+        (self.config)(&mut settings);
+        let mut last = None;
+        for _ in 0..20 {
+            let made = self.journey().alive(Box::pin(self.connect(settings.clone()))).await;
+            match made {
+                Some(Ok(provider)) => return Ok(Arc::new(provider)),
+                Some(Err(error)) => last = Some(error),
+                None => {}
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("it dies again and again"))).context("the process does not start")
+    }
+
+    async fn connect(&self, settings: Settings) -> anyhow::Result<OpenStackProvider> {
+        let client = Client::connect(&settings, self.lane.clone()).await?.with_limits(None);
+        Ok(OpenStackProvider::connect(settings, client, CLUSTER.into()).await?)
+    }
+
+    /// Returns the journey that is under way.
+    pub(super) fn journey(&self) -> Arc<Journey> {
+        self.lane.journey.lock().clone()
+    }
+
+    /// Has something hold at every moment from now on.
+    pub(super) fn watch(&self, watch: Watch) {
+        *self.lane.watch.lock() = Some(watch);
+    }
+
+    /// Ends the watch, and describes all that is not of others: what there is and how, without IDs, times and chance.
+    ///
+    /// # Errors
+    /// What happened meanwhile that must not.
+    pub(super) async fn describe(&self) -> anyhow::Result<String> {
+        self.lane.watch.lock().take();
+        if let Some(seen) = self.lane.seen.lock().take() {
+            anyhow::bail!("{seen}");
+        }
+        let (mut now, routes) = self.site.look(|state| (rows(state), routes(state).collect::<Vec<_>>())).await?;
+        for (id, was) in &self.foreign {
+            let is = now.remove(id);
+            anyhow::ensure!(is.as_ref() == Some(was), "somebody else's {id} was {was} and became {is:?}");
+        }
+        let mut lines: Vec<String> = now.into_values().map(|row| plain(row).to_string()).chain(routes).collect();
+        lines.sort();
+        Ok(lines.join("\n"))
+    }
+}
+
+/// The cloud of a scenario: from run to run the same, unless a run left it otherwise than it found it.
+#[derive(Default)]
+pub(super) struct Kept(tokio::sync::Mutex<Option<World>>);
+
+impl Kept {
+    /// Takes it, or makes one.
+    pub(super) async fn take(
+        &self,
+        journey: &Arc<Journey>,
+        make: impl Future<Output = anyhow::Result<World>>,
+    ) -> anyhow::Result<World> {
+        let Some(world) = self.0.lock().await.take() else { return make.await };
+        *world.lane.journey.lock() = journey.clone();
+        Ok(world)
+    }
+
+    /// Puts it back as it was found.
+    pub(super) async fn put(&self, world: World) {
+        *self.0.lock().await = Some(world);
+    }
+}
+
+/// Makes the operation of one call, as the framework does.
+pub(super) fn op(pending_for: Duration) -> Op {
+    let op = Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open());
+    op.with_deadline(tokio::time::Instant::now() + Duration::from_secs(120)).with_pending_for(pending_for)
+}
+
+/// Everything that a provider may change, by ID.
+fn rows(state: &State) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    let mut add = |kind: &str, id: &str, row: Value| drop(all.insert(format!("{kind} {id}"), row));
+    let (octavia, neutron) = (&state.octavia, &state.neutron);
+    octavia.load_balancers.iter().for_each(|row| add("load balancer", &row.body.id, value("load balancer", &row.body)));
+    octavia.listeners.iter().for_each(|row| add("listener", &row.body.id, value("listener", &row.body)));
+    octavia.pools.iter().for_each(|row| add("pool", &row.body.id, value("pool", &row.body)));
+    octavia.members.iter().for_each(|row| add("member", &row.body.id, value("member", &row.body)));
+    octavia.monitors.iter().for_each(|row| add("monitor", &row.body.id, value("monitor", &row.body)));
+    neutron.floating_ips.iter().for_each(|row| add("floating IP", &row.id, value("floating IP", &**row)));
+    neutron.security_groups.iter().for_each(|row| add("group", &row.id, value("group", &**row)));
+    neutron.security_group_rules.iter().for_each(|row| add("rule", &row.id, value("rule", &**row)));
+    neutron.ports.iter().for_each(|row| add("port", &row.id, value("port", &**row)));
+    all
+}
+
+/// Routes of all routers.
+fn routes(state: &State) -> impl Iterator<Item = String> {
+    let of = |router: &Arc<openstack_api::neutron::Router>| router.routes.clone();
+    state.neutron.routers.iter().flat_map(of).map(|route| format!("route {} via {}", route.destination, route.nexthop))
+}
+
+fn value(kind: &str, row: &impl Serialize) -> Value {
+    let mut value = serde_json::to_value(row).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("kind".to_owned(), kind.into());
+    }
+    value
+}
+
+/// What differs between two things that are the same.
+const CHANCE: [&str; 9] = [
+    "id",
+    "created_at",
+    "updated_at",
+    "revision_number",
+    "mac_address",
+    "vip_address",
+    "floating_ip_address",
+    "fixed_ip_address",
+    "port_details",
+];
+
+/// Puts in place of IDs whether there are any, and how many.
+fn plain(mut row: Value) -> Value {
+    if let Some(fields) = row.as_object_mut() {
+        // Addresses of servers are those that were asked for; all others are given by chance.
+        let given = fields.get("device_owner").and_then(Value::as_str).is_some_and(|who| !who.starts_with("compute:"));
+        fields.retain(|name, _| !(CHANCE.contains(&name.as_str()) || given && name == "fixed_ips"));
+        for (name, value) in fields.iter_mut() {
+            let ids = |list: &Vec<Value>| !list.is_empty() && list.iter().all(|one| one.get("id").is_some());
+            match value {
+                Value::Array(list) if ids(list) || name == "security_groups" => *value = list.len().into(),
+                Value::Array(list) => list.iter_mut().for_each(|one| *one = plain(one.take())),
+                Value::Object(_) => *value = plain(value.take()),
+                Value::String(text) if name.ends_with("_id") || text.starts_with(BY_ID) => *value = "some".into(),
+                _ => {}
+            }
+        }
+    }
+    row
+}
+
+/// Begins the names of ports that are called by an ID.
+const BY_ID: &str = "octavia-lb-";

@@ -1,0 +1,104 @@
+//! A client that lies to its process.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
+
+use bytes::Bytes;
+use ccm_testkit::apiserver::{ApiServer, Body, RequestInfo};
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tower::Service as _;
+
+use super::Bug;
+use crate::{
+    objects::{FINALIZER, finalizers, text},
+    process::Process,
+};
+
+/// How the client of a process lies to it; by default not at all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lies {
+    bug: Option<Bug>,
+    /// A request that was answered before it was sent.
+    held: Arc<Mutex<Option<Request<Full<Bytes>>>>>,
+    /// Pod networks that this process gave.
+    given: Arc<AtomicU8>,
+}
+
+impl Lies {
+    pub(crate) fn of(bug: Option<Bug>) -> Self {
+        Self { bug, ..Self::default() }
+    }
+
+    /// An answer without a question to the server.
+    pub(crate) fn instead(
+        &self,
+        server: &ApiServer,
+        process: &Process,
+        info: &RequestInfo,
+        request: &Request<Full<Bytes>>,
+        body: &Bytes,
+    ) -> Option<Response<Body>> {
+        match self.bug? {
+            Bug::FinalizerLate if adds_finalizer(info, body) => {
+                let object = server.store().get(("", "services"), &info.namespace, &info.name)?;
+                let mut service = object.value();
+                service["metadata"]["finalizers"] = json!([FINALIZER]);
+                *self.held.lock() = Some(request.clone());
+                Some(answer(service.to_string().into()))
+            }
+            Bug::LeaseUnchecked if info.resource == "leases" && info.is_write() && process.is_cut_off() => {
+                Some(answer(body.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is sent before this request, late.
+    pub(crate) async fn catch_up(&self, server: &mut ApiServer, info: &RequestInfo) {
+        if info.resource != "services" || !info.is_write() {
+            return;
+        }
+        let held = self.held.lock().take();
+        if let Some(held) = held {
+            // Whether it succeeds is of no interest to somebody who said so already.
+            let _ = server.call(held).await;
+        }
+    }
+
+    /// What is sent in place of this body.
+    pub(crate) fn rewritten(&self, info: &RequestInfo, body: Bytes) -> Bytes {
+        let mut patch: Value = match self.bug {
+            Some(Bug::NetworksForgotten) if info.verb == "patch" && info.resource == "nodes" => {
+                serde_json::from_slice(&body).unwrap_or_default()
+            }
+            _ => return body,
+        };
+        let is_network = |operation: &&mut Value| text(&operation["path"]).starts_with("/spec/podCIDR");
+        let mut networks: Vec<&mut Value> = patch.as_array_mut().into_iter().flatten().filter(is_network).collect();
+        if networks.is_empty() {
+            return body;
+        }
+        let network = format!("10.0.{}.0/24", self.given.fetch_add(1, Ordering::Relaxed));
+        for operation in &mut networks {
+            let is_list = operation["value"].is_array();
+            operation["value"] = if is_list { json!([network]) } else { json!(network) };
+        }
+        patch.to_string().into()
+    }
+}
+
+fn adds_finalizer(info: &RequestInfo, body: &Bytes) -> bool {
+    let patch: Value = serde_json::from_slice(body).unwrap_or_default();
+    info.verb == "patch" && info.resource == "services" && finalizers(&patch).contains(&FINALIZER)
+}
+
+fn answer(body: Bytes) -> Response<Body> {
+    let mut answer = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

@@ -1,0 +1,205 @@
+//! A provider with a bug.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use ccm_core::{
+    k8s::{LbIngress, LbStatus, NodeFields, NodeView, ServiceView},
+    provider::{
+        BackendSet, BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, LbOutcome, LbRef, LbSpec,
+        LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, PlannedChange, Presence, Progress, Route, RouteChange,
+        Routes,
+    },
+};
+use ccm_mock::MockProvider;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::Bug;
+
+/// How long a late update takes.
+const BEHIND: Duration = Duration::from_secs(3);
+
+/// The mock provider with a bug.
+pub(super) struct Planted {
+    bug: Bug,
+    inner: Arc<MockProvider>,
+    state: Mutex<State>,
+    count: AtomicU64,
+    late: Mutex<JoinSet<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Nodes that are taken for gone.
+    gone: BTreeSet<Arc<str>>,
+    /// Routes as last listed.
+    routes: Vec<Route>,
+}
+
+impl Planted {
+    pub(super) fn new(bug: Bug, inner: Arc<MockProvider>) -> Self {
+        Self { bug, inner, state: Mutex::default(), count: AtomicU64::new(0), late: Mutex::new(JoinSet::new()) }
+    }
+
+    fn balancers(&self) -> &dyn LoadBalancers {
+        self.inner.load_balancers().expect("the mock has load balancers")
+    }
+}
+
+impl CloudProvider for Planted {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+        self.inner.claims_node(node)
+    }
+
+    fn mutations(&self) -> &'static [&'static str] {
+        self.inner.mutations()
+    }
+
+    fn node_fields(&self) -> NodeFields {
+        self.inner.node_fields()
+    }
+
+    fn instances(&self) -> Option<&dyn Instances> {
+        Some(self)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Instances for Planted {
+    fn limits(&self) -> BatchLimits {
+        self.inner.instances().map(Instances::limits).unwrap_or_default()
+    }
+
+    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+        let inner = self.inner.instances().expect("the mock has instances");
+        let answers = inner.describe(op, queries).await;
+        if self.bug != Bug::GoneOnError {
+            return answers;
+        }
+        let mut answers = match answers {
+            Ok(answers) => answers,
+            Err(_) => {
+                let silent = queries.iter().filter(|query| !query.node.is_ready()).map(|query| query.node.name.clone());
+                self.state.lock().gone.extend(silent);
+                inner.describe(op, queries).await?
+            }
+        };
+        let state = self.state.lock();
+        for (answer, _) in answers.iter_mut().zip(queries).filter(|(_, query)| state.gone.contains(&query.node.name)) {
+            *answer = Ok(Presence::NotFound);
+        }
+        Ok(answers)
+    }
+}
+
+#[async_trait]
+impl LoadBalancers for Planted {
+    fn supports(&self) -> LbSupport {
+        self.balancers().supports()
+    }
+
+    fn interpret(&self, service: &ServiceView) -> Claim {
+        self.balancers().interpret(service)
+    }
+
+    async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
+        let outcome = self.balancers().ensure(op, want, depth).await;
+        match (self.bug, &outcome.result) {
+            (Bug::StatusEarly, Err(_)) => LbOutcome::pending(BEHIND, "soon").with_status(guessed()),
+            (Bug::NeverEqual, Ok(Progress::Done)) => {
+                let count = self.count.fetch_add(1, Ordering::Relaxed);
+                let result = Ok(Progress::Pending { after: BEHIND, why: "not equal".into() });
+                LbOutcome { result, ..outcome }.with_annotation("mock.example/count", count.to_string())
+            }
+            _ => outcome,
+        }
+    }
+
+    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
+        match self.bug {
+            Bug::BackendsCleared => {
+                let none = LbSpec { backends: BackendSet::Nodes(Vec::new()), ..want.clone() };
+                let outcome = self.balancers().update_backends(op, &none).await;
+                if outcome.result.is_err() {
+                    return outcome;
+                }
+            }
+            Bug::UpdateRacesDelete => {
+                let (inner, op, want) = (self.inner.clone(), op.clone(), want.clone());
+                self.late.lock().spawn(async move {
+                    tokio::time::sleep(BEHIND).await;
+                    if let Some(balancers) = inner.load_balancers() {
+                        balancers.ensure(&op, &want, Depth::Verify).await;
+                    }
+                });
+            }
+            _ => {}
+        }
+        self.balancers().update_backends(op, want).await
+    }
+
+    async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
+        match (self.bug, self.balancers().delete(op, lb).await) {
+            (Bug::FinalizerEarly, Ok(_)) | (Bug::DeletedOnError, Err(_)) => Ok(Progress::Done),
+            (_, answer) => answer,
+        }
+    }
+
+    fn stale_annotations(&self, lb: &LbRef) -> Vec<Box<str>> {
+        self.balancers().stale_annotations(lb)
+    }
+
+    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        self.balancers().plan(op, want).await
+    }
+}
+
+/// The address that a balancer will have, as somebody thinks.
+fn guessed() -> LbStatus {
+    let mut status = LbStatus::default();
+    status.ingress.push(LbIngress { ip: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1))), ..LbIngress::default() });
+    status
+}
+
+#[async_trait]
+impl Routes for Planted {
+    async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
+        let answer = self.inner.routes().expect("the mock has routes").list(op, nodes).await;
+        match answer {
+            Err(_) if self.bug == Bug::RoutesPartial => {
+                let known = self.state.lock().routes.clone();
+                Ok(known.into_iter().map(|route| Route { node: None, ..route }).collect())
+            }
+            Ok(routes) => {
+                self.state.lock().routes.clone_from(&routes);
+                Ok(routes)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+        self.inner.routes().expect("the mock has routes").apply(op, changes).await
+    }
+}

@@ -1,0 +1,225 @@
+//! Explorer of faults: runs a scenario again and again, each time with another fault at one of its calls, and compares the
+//! end with that of the run without faults.
+//!
+//! Every kind of fault is tried at every call, then pairs of faults by chance. A scenario is whatever a provider does until
+//! it is done; how a kind of fault looks on its cloud's wire is the scenario's own. What both need in between, the count of
+//! calls and the death of a process, is a [`Journey`].
+//!
+//! ```no_run
+//! # use ccm_testkit::explore::{Explorer, Journey, Kind, Scenario};
+//! # struct Mine;
+//! # #[async_trait::async_trait]
+//! # impl Scenario for Mine {
+//! #     fn name(&self) -> String { "mine".to_owned() }
+//! #     async fn run(&self, _: &std::sync::Arc<Journey>) -> Result<String, String> { Ok(String::new()) }
+//! # }
+//! # async fn example(scenario: Mine) -> anyhow::Result<()> {
+//! let report = Explorer::of_environment()?.explore(&scenario).await;
+//! assert!(report.passed(), "{report}");
+//! # Ok(())
+//! # }
+//! ```
+
+mod journey;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+pub use self::{
+    journey::{Call, Journey},
+    report::{Failure, Report},
+};
+
+/// A kind of fault, at one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The process dies before the call is sent.
+    DiesBefore,
+    /// The process dies after the call had its effect, before it hears of that.
+    DiesAfter,
+    /// The call has its effect, and the connection breaks before the answer comes.
+    AnswerLost,
+    /// The call has no effect, and nothing is heard until the caller's patience ends.
+    TimesOut,
+    /// The call has its effect, and its answer ends amid the body.
+    CutShort,
+    /// The call is answered as a success by something that is not the cloud, such as a proxy's page, and has no effect.
+    Garbage,
+    /// The answer takes long, but comes.
+    Delayed,
+    /// The credentials are not accepted, this once (401).
+    Unauthorized,
+    /// Something says that there is no such thing, but not the service that would know (404).
+    StrangeAbsence,
+    /// What is to be changed is busy (409).
+    Busy,
+    /// Called too often (429): come again after some seconds.
+    Throttled,
+    /// The same as some services say it (413).
+    OverLimit,
+    /// Refused because of an error of the cloud (500).
+    Broken,
+    /// Refused because the cloud is down (503).
+    Unavailable,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 14] = [
+        Self::DiesBefore,
+        Self::DiesAfter,
+        Self::AnswerLost,
+        Self::TimesOut,
+        Self::CutShort,
+        Self::Garbage,
+        Self::Delayed,
+        Self::Unauthorized,
+        Self::StrangeAbsence,
+        Self::Busy,
+        Self::Throttled,
+        Self::OverLimit,
+        Self::Broken,
+        Self::Unavailable,
+    ];
+}
+
+/// Faults by the number of the call that they hit, from 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Faults(pub BTreeMap<usize, Kind>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<_> = self.0.iter().map(|(call, kind)| format!("{call}={kind:?}")).collect();
+        f.write_str(&all.join(","))
+    }
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let one = |part: &str| {
+            let (call, name) = part.split_once('=').ok_or_else(|| format!("{part:?} is not <call>=<kind>"))?;
+            let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name);
+            let kind = kind.ok_or_else(|| format!("{name:?} is no kind of fault"))?;
+            Ok((call.parse().map_err(|error| format!("{call:?}: {error}"))?, kind))
+        };
+        text.split(',').filter(|part| !part.is_empty()).map(one).collect::<Result<_, String>>().map(Self)
+    }
+}
+
+/// What is explored.
+#[async_trait]
+pub trait Scenario: Send + Sync {
+    /// Name, without colon, unique among those of a program.
+    fn name(&self) -> String;
+
+    /// Tells whether a fault of this kind can happen to a call, by default each to any.
+    fn applies(&self, kind: Kind, call: &Call) -> bool {
+        let _ = (kind, call);
+        true
+    }
+
+    /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a description of the end that is
+    /// the same for every run that is right: without IDs, times and the order of things.
+    ///
+    /// # Errors
+    /// What went wrong: it never ended, or something happened on the way that must not.
+    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String>;
+}
+
+/// Which faults are tried.
+#[derive(Clone, Debug)]
+pub struct Explorer {
+    /// Seed of the pairs.
+    pub seed: u64,
+    /// How many pairs of faults are tried.
+    pub pairs: usize,
+    /// Only this: name of a scenario, and faults.
+    pub replay: Option<(String, Faults)>,
+}
+
+impl Explorer {
+    /// Reads `EXPLORE_SEED` (by default by chance), `EXPLORE_PAIRS` (by default 20), and `EXPLORE_REPLAY`, a line as failures
+    /// show it.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn of_environment() -> anyhow::Result<Self> {
+        let number = |name: &str| match std::env::var(name) {
+            Ok(text) => text.parse().map(Some).with_context(|| format!("{name}={text:?}")),
+            Err(_) => Ok(None),
+        };
+        let replay = std::env::var("EXPLORE_REPLAY").ok().map(|text| match text.split_once(':') {
+            Some((name, faults)) => Ok((name.to_owned(), faults.parse().map_err(anyhow::Error::msg)?)),
+            None => Err(anyhow::anyhow!("EXPLORE_REPLAY={text:?} is not <scenario>:<call>=<kind>,…")),
+        });
+        let pairs = number("EXPLORE_PAIRS")?.map_or(Ok(20), usize::try_from)?;
+        let seed = number("EXPLORE_SEED")?.unwrap_or_else(rand::random);
+        Ok(Self { seed, pairs, replay: replay.transpose()? })
+    }
+
+    /// Explores a scenario. A panic in a run ends it, with the faults that led there.
+    pub async fn explore(&self, scenario: &dyn Scenario) -> Report {
+        let name = scenario.name();
+        let mut report = Report::new(&name, self.seed);
+        let (peace, calls) = once(scenario, Faults::default()).await;
+        let peace = match peace {
+            Ok(peace) => peace,
+            Err(seen) => {
+                report.fail(Faults::default(), &seen);
+                return report;
+            }
+        };
+        report.points = calls.len();
+        let chosen = match &self.replay {
+            Some((only, faults)) if *only == name => vec![faults.clone()],
+            Some(_) => Vec::new(),
+            None => singles(scenario, &calls).chain(self.pairs(calls.len())).collect(),
+        };
+        for faults in chosen {
+            match faults.0.len() {
+                1 => report.singles += 1,
+                _ => report.more += 1,
+            }
+            match once(scenario, faults.clone()).await.0 {
+                Ok(end) if end == peace => {}
+                Ok(end) => report.fail(faults, &report::difference(&peace, &end)),
+                Err(seen) => report.fail(faults, &seen),
+            }
+        }
+        report
+    }
+
+    fn pairs(&self, calls: usize) -> Vec<Faults> {
+        let mut chance = StdRng::seed_from_u64(self.seed);
+        // The first fault makes the way longer: the second may hit what is done about it.
+        let mut pair = || {
+            let first = chance.random_range(1..=calls.max(1));
+            let second = first + chance.random_range(1..=calls.max(1));
+            let mut kind = || Kind::ALL[chance.random_range(0..Kind::ALL.len())];
+            Faults([(first, kind()), (second, kind())].into())
+        };
+        (0..self.pairs).map(|_| pair()).collect()
+    }
+}
+
+/// Every kind of fault at every call.
+fn singles<'a>(scenario: &'a dyn Scenario, calls: &'a [Call]) -> impl Iterator<Item = Faults> + 'a {
+    let each = (1..).zip(calls).flat_map(|(at, call)| Kind::ALL.map(|kind| (at, kind, call)));
+    let possible = each.filter(|(_, kind, call)| scenario.applies(*kind, call));
+    possible.map(|(at, kind, _)| Faults([(at, kind)].into()))
+}
+
+/// Runs a scenario, and tells which calls it made.
+async fn once(scenario: &dyn Scenario, faults: Faults) -> (Result<String, String>, Vec<Call>) {
+    let journey = Arc::new(Journey::new(faults));
+    let end = scenario.run(&journey).await;
+    (end, journey.calls())
+}

@@ -1,0 +1,78 @@
+use std::{collections::BTreeMap, fmt};
+
+use super::Faults;
+
+/// Most failures that are shown in full.
+const SHOWN: usize = 3;
+
+/// What an exploration found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The scenario.
+    pub scenario: String,
+    /// How many calls it makes without faults.
+    pub points: usize,
+    /// How many runs had one fault.
+    pub singles: usize,
+    /// How many runs had more than one.
+    pub more: usize,
+    /// Seed of those.
+    pub seed: u64,
+    /// What went wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// A run that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Faults of the run.
+    pub faults: Faults,
+    /// What was seen.
+    pub seen: String,
+}
+
+impl Report {
+    pub(super) fn new(scenario: &str, seed: u64) -> Self {
+        Self { scenario: scenario.to_owned(), points: 0, singles: 0, more: 0, seed, failures: Vec::new() }
+    }
+
+    pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
+        self.failures.push(Failure { faults, seen: seen.to_owned() });
+    }
+
+    /// Tells whether every run went well.
+    pub fn passed(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scenario, points, singles, more, seed, failures } = self;
+        write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (seed {seed})")?;
+        if failures.is_empty() {
+            return write!(f, ", all end alike");
+        }
+        write!(f, ", {} end otherwise", failures.len())?;
+        for failure in failures.iter().take(SHOWN) {
+            write!(
+                f,
+                "\n  EXPLORE_REPLAY='{scenario}:{}'\n    {}",
+                failure.faults,
+                failure.seen.replace('\n', "\n    ")
+            )?;
+        }
+        let rest: Vec<_> = failures.iter().skip(SHOWN).map(|failure| failure.faults.to_string()).collect();
+        if rest.is_empty() { Ok(()) } else { write!(f, "\n  and with {}", rest.join(" ")) }
+    }
+}
+
+/// Tells which lines of two descriptions are only in one of them.
+pub(super) fn difference(wanted: &str, seen: &str) -> String {
+    let mut count: BTreeMap<&str, i64> = BTreeMap::new();
+    wanted.lines().for_each(|line| *count.entry(line).or_default() -= 1);
+    seen.lines().for_each(|line| *count.entry(line).or_default() += 1);
+    let lines = count.into_iter().filter(|(_, times)| *times != 0);
+    let lines: Vec<_> = lines.map(|(line, times)| format!("{times:+} {line}")).collect();
+    format!("the end is another one:\n{}", lines.join("\n"))
+}
