@@ -115,15 +115,21 @@ async fn looked(stage: &Stage) -> anyhow::Result<()> {
         .await
 }
 
+/// Makes a node one of another region, which this manager must not judge.
+async fn move_elsewhere(stage: &Stage, name: &str) -> anyhow::Result<()> {
+    stage.kubelets.stop_node(name)?;
+    let node = stage.node_api().get(name).await?;
+    let id = node.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
+    stage.node_api().delete(name, &DeleteParams::default()).await?;
+    let id = id.replace("openstack:///", "openstack://Elsewhere/");
+    stage.kubelets.register(NodeSpec::new(name).provider_id(id).initialized()).await?;
+    Ok(())
+}
+
 /// Stopped servers are tainted and started ones are not, deleted ones lose their Node, and doubt changes nothing.
 pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Result<()> {
     stage.nodes(6).await?;
-    // Another region's, which this manager must not judge.
-    let elsewhere = stage.servers[5].clone();
-    stage.kubelets.stop_node("node-5")?;
-    stage.node_api().delete("node-5", &DeleteParams::default()).await?;
-    let spec = NodeSpec::new("node-5").provider_id(format!("openstack://Elsewhere/{}", elsewhere.id)).initialized();
-    stage.kubelets.register(spec).await?;
+    move_elsewhere(stage, "node-5").await?;
     stage.start(&FLAGS).await?;
     let servers = stage.servers.clone();
     stage.cloud.delete(&servers[0]).await?;
