@@ -345,3 +345,14 @@ async fn a_preview_says_which_rules_pods_need_and_tells_nobody() {
     assert!(changes.iter().any(|change| *change.operation == *"AuthorizeSecurityGroupIngress"), "{changes:?}");
     assert_eq!(rig.reasons(), [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_group_is_not_opened_for_pods_and_told() {
+    // Groups are numbered alike in each world.
+    let group = Rig::new(1).world.node_group;
+    let rig = Rig::with(1, Settings { protected_security_group: Some(group.clone()), ..Settings::default() });
+    rig.settle(&pods(service("web", &[80]))).await;
+    assert_eq!(rig.world.node_group, group);
+    assert_eq!(rules(&rig.aws, &group).await, [""; 0]);
+    assert_eq!(rig.reasons(), [LEFT_ALONE]);
+}
