@@ -200,23 +200,27 @@ async fn a_group_that_is_not_the_clusters_is_never_changed_and_told_once() {
     let untagged = rig.aws.security_group(&vpc, "database", &[]);
     let other = rig.aws.security_group(&vpc, "other", &[("kubernetes.io/cluster/elsewhere", "owned")]);
     branch(&rig, "10.0.128.90", &untagged);
-    // An instance that is no node of the cluster, and one of another cluster.
-    let subnet = &rig.world.private[0];
-    rig.aws.instance(subnet).private_ip("10.0.128.91").group(&untagged).launch();
-    rig.aws
-        .instance(subnet)
-        .private_ip("10.0.128.92")
-        .group(&other)
-        .tag("kubernetes.io/cluster/test", "owned")
-        .launch();
+    // Instances: one that is not the cluster's, one whose only group is another cluster's, one with a group that is not known.
+    let instance = |ip: &str, groups: &[&SecurityGroupId]| {
+        let begun = rig.aws.instance(&rig.world.private[0]).private_ip(ip);
+        groups.iter().fold(begun, |instance, group| instance.group(group))
+    };
+    let tagged = ("kubernetes.io/cluster/test", "owned");
+    let strange = SecurityGroupId::from("sg-0123456789abcdef0");
+    let launched = [
+        instance("10.0.128.91", &[&untagged]).launch(),
+        instance("10.0.128.92", &[&other]).tag(tagged.0, tagged.1).launch(),
+        instance("10.0.128.93", &[&untagged, &strange]).tag(tagged.0, tagged.1).launch(),
+    ];
+    rig.store.look_up(&rig.op(), &launched, std::time::Duration::MAX).await.unwrap();
     let web = pods(service("web", &[80]));
-    let addresses = ["10.0.128.90", "10.0.128.91", "10.0.128.92", "10.0.128.99", "192.168.7.7"];
-    rig.pods = vec![slice(&addresses.map(|ip| (ip, true, false)))];
+    let inside = ["10.0.128.90", "10.0.128.91", "10.0.128.92", "10.0.128.93", "10.0.128.99"];
+    rig.pods = vec![slice(&inside.map(|ip| (ip, true, false))), slice(&[("192.168.7.7", true, false)])];
     assert!(is_done(&ensure(&rig, &web).await));
     for group in [&untagged, &other, &rig.world.node_group] {
         assert_eq!(rules(&rig.aws, group).await, [""; 0]);
     }
-    assert_eq!(rig.aws.targets(&rig.aws.target_groups()[0].arn).len(), 5, "they are targets all the same");
+    assert_eq!(rig.aws.targets(&rig.aws.target_groups()[0].arn).len(), 6, "they are targets all the same");
     let events = rig.events.0.lock().clone();
     let [(_, reason, note)] = &*events else { panic!("{events:?}") };
     assert_eq!(*reason, LEFT_ALONE);
@@ -344,4 +348,15 @@ async fn a_preview_says_which_rules_pods_need_and_tells_nobody() {
     let changes = rig.plan(&other).await.unwrap();
     assert!(changes.iter().any(|change| *change.operation == *"AuthorizeSecurityGroupIngress"), "{changes:?}");
     assert_eq!(rig.reasons(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_group_is_not_opened_for_pods_and_told() {
+    // Groups are numbered alike in each world.
+    let group = Rig::new(1).world.node_group;
+    let rig = Rig::with(1, Settings { protected_security_group: Some(group.clone()), ..Settings::default() });
+    rig.settle(&pods(service("web", &[80]))).await;
+    assert_eq!(rig.world.node_group, group);
+    assert_eq!(rules(&rig.aws, &group).await, [""; 0]);
+    assert_eq!(rig.reasons(), [LEFT_ALONE]);
 }

@@ -277,3 +277,42 @@ async fn whatever_write_is_the_last_one_the_next_process_ends_at_the_same() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_group_under_the_managed_name_keeps_its_rules() {
+    let mut case = Case::new();
+    let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
+    let before = case.rules(&groups[0]).await;
+    case.restart(Settings { protected_security_group: Some(groups[0].clone()), ..Settings::default() });
+    let other = from(managed(nth(1)), &["10.9.0.0/16"]);
+    assert_eq!(case.ensure(&other, Some(&groups)).await.unwrap(), groups);
+    assert_eq!(case.rules(&groups[0]).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_of_a_group_that_is_not_made_for_the_service_stay_whatever_its_name() {
+    let case = Case::new();
+    let name = names::security_group("kubernetes", &nth(1).owner);
+    let id = make(&case, &name, MANAGED_DESCRIPTION, &[]).await;
+    case.authorize(&id, &[rule(22, "10.0.0.0/8", "by hand")]).await;
+    let close = |wanted: Wanted| {
+        let (case, id) = (&case, id.clone());
+        async move { case.part.close(&case.op, &case.exposure(&wanted, &[id])).await.unwrap() }
+    };
+    close(managed(nth(1))).await;
+    assert_eq!(case.rules(&id).await.len(), 1, "it has no tag of the cluster");
+    case.world.aws.tag(&id, "kubernetes.io/cluster/test", "owned");
+    case.part.book.read(&case.op, &[id.clone()]).await.unwrap();
+    close(given(nth(1), &[&*id])).await;
+    assert_eq!(case.rules(&id).await.len(), 1, "it is given");
+    close(managed(nth(1))).await;
+    assert_eq!(case.rules(&id).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_group_of_nodes_is_not_opened() {
+    let mut case = Case::new();
+    case.restart(Settings { protected_security_group: Some(case.world.node_group.clone()), ..Settings::default() });
+    case.ensure(&nth(1), None).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
