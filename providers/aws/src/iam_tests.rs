@@ -24,8 +24,8 @@ fn capabilities(action: Action) -> &'static [&'static str] {
     use Action as A;
     match action {
         A::DescribeInstances => &["nodes", "routes", "load-balancers"],
-        A::DescribeAvailabilityZones => &["nodes", "load-balancers"],
-        A::DescribeNetworkInterfaces | A::DescribeInstanceTopology => &["nodes"],
+        A::DescribeAvailabilityZones | A::DescribeNetworkInterfaces => &["nodes", "load-balancers"],
+        A::DescribeInstanceTopology => &["nodes"],
         A::DescribeRouteTables => &["routes", "load-balancers"],
         A::CreateRoute
         | A::ReplaceRoute

@@ -103,6 +103,7 @@ async fn is_ready(nodes: &Api<Node>, name: &str, wanted: &str) {
     until(&what, async || ready(nodes, name).await.as_deref() == Some(wanted)).await;
 }
 
+// length: the life of a server, each step of which begins where the last one ended
 #[tokio::test]
 async fn a_server_is_a_node_for_as_long_as_it_is_on() {
     let api = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });

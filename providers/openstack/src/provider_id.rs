@@ -74,23 +74,21 @@ mod tests {
         (region.to_owned(), server.to_owned())
     }
 
+    // P01, P02, P04, P05, P06, P07, P08
     #[test]
     fn every_form_that_upstream_reads_is_read() {
-        // P01, P02
         assert_eq!(read("openstack://us-east-1/testInstanceID"), is("us-east-1", "testInstanceID"));
         assert_eq!(read("/testInstanceID"), is("", "testInstanceID"));
-        // P04, P05
         assert_eq!(read("openstack:///testInstanceID"), is("", "testInstanceID"));
         assert_eq!(read("us-east-1/testInstanceID"), is("us-east-1", "testInstanceID"));
-        // P06, P07, P08
         assert_eq!(read(&format!("openstack:///{UUID}")), is("", UUID));
         assert_eq!(read(&format!("openstack://RegionOne/{UUID}")), is("RegionOne", UUID));
         assert_eq!(read(&format!("/{UUID}")), is("", UUID));
     }
 
+    // P03, P09, P10, P11
     #[test]
     fn what_names_no_server_is_refused_and_quoted() {
-        // P03, P09, P10, P11
         let wrong =
             ["openstack://us-east-1-testInstanceID", &format!("openstack://{UUID}"), UUID, "other-provider:///x", ""];
         let wrong =

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ccm_testkit::supervised::{CommandLine, Supervised};
+use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::Instant;
 
@@ -145,6 +146,16 @@ impl Ccm {
         anyhow::ensure!(status.success(), "{} ended with {status} on SIGTERM", self.name);
         Ok(())
     }
+}
+
+/// Runs a program to its end, which must come in time: its exit code, and what it printed where that is JSON.
+pub async fn report(program: &Path, args: &[OsString], limit: Duration) -> anyhow::Result<(Option<i32>, Value)> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(limit, command.output()).await;
+    let output = output.with_context(|| format!("{} still runs after {limit:?}", program.display()))??;
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    Ok((output.status.code(), report))
 }
 
 /// File that a process of this name logs to.

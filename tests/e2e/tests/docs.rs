@@ -1,7 +1,7 @@
 //! The documentation names files and tests: each of them must exist.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -42,8 +42,9 @@ fn is_test_name(text: &str) -> bool {
     text.contains('_') && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Collects the names of all tests: functions with a test attribute, and in the end-to-end suites also functions over a
-/// scenario and strings that look like names, because suites with a main of their own name their tests so.
+/// Collects the names of all tests: functions with a test attribute, and in the end-to-end suites and the main files of
+/// providers' suites also functions over a scenario and strings that look like names, because suites with a main of their
+/// own name their tests so.
 fn tests_in_the_tree() -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let mut folders = vec![root()];
@@ -54,7 +55,9 @@ fn tests_in_the_tree() -> anyhow::Result<BTreeSet<String>> {
             if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") && name != "docs.rs" {
-                collect(&read(&path)?, path.starts_with(root().join("tests/e2e")), &mut names);
+                let suite = path.starts_with(root().join("providers")) && path.ends_with("main.rs");
+                let suite = suite && path.components().any(|part| part.as_os_str() == "tests");
+                collect(&read(&path)?, suite || path.starts_with(root().join("tests/e2e")), &mut names);
             }
         }
     }
@@ -71,7 +74,8 @@ fn collect(source: &str, strings: bool, names: &mut BTreeSet<String>) {
         } else if let Some((before, rest)) = function {
             // A case of a suite with a main of its own; unused ones would be a warning.
             let alone = |word: &str| rest.contains(&format!("({word}: &Scenario) ->"));
-            let on_stage = before.starts_with("pub") && rest.contains("(stage: &mut Stage<'_>) ->");
+            let on_stage = ["(stage: &mut Stage<'_>) ->", "(stage: &mut Stage) ->"];
+            let on_stage = before.starts_with("pub") && on_stage.iter().any(|signature| rest.contains(signature));
             let is_case = strings && (alone("s") || alone("scenario")) || on_stage;
             if has_attribute || is_case {
                 names.extend(rest.split('(').next().map(str::to_owned));
@@ -137,25 +141,14 @@ fn tests_in_the_comparison_exist_and_every_weakness_has_its_row() -> anyhow::Res
 #[test]
 fn tests_in_the_catalogue_exist() -> anyhow::Result<()> {
     check_tests("docs/catalogue.md", 2, 60)?;
-    check_tests("docs/catalogue-aws.md", 2, 90)
+    check_tests("docs/catalogue-aws.md", 2, 90)?;
+    check_tests("docs/catalogue-openstack.md", 2, 80)
 }
 
 /// Every code of the AWS catalogue: a part of it that loses its rows would be missed by nobody.
 #[test]
 fn the_catalogue_of_aws_has_every_case() -> anyhow::Result<()> {
-    let text = read("docs/catalogue-aws.md")?;
-    let mut have = BTreeSet::new();
-    for row in rows(&text, 2) {
-        for part in row[0].split([' ', ',']).filter(|part| part.starts_with(|c: char| c.is_ascii_uppercase())) {
-            let number = |code: &str| code.trim_start_matches(|c: char| c.is_ascii_uppercase()).parse::<u32>();
-            let kind =
-                part.trim_end_matches(|c: char| !c.is_ascii_uppercase()).split(|c: char| c.is_ascii_digit()).next();
-            let (first, last) = part.split_once('–').unwrap_or((part, part));
-            if let (Some(kind), Ok(first), Ok(last)) = (kind, number(first), number(last)) {
-                have.extend((first..=last).map(|number| format!("{kind}{number}")));
-            }
-        }
-    }
+    let have = codes_of_rows("docs/catalogue-aws.md", 1)?;
     let cases = [
         ("CF", 21),
         ("IN", 21),
@@ -177,9 +170,99 @@ fn the_catalogue_of_aws_has_every_case() -> anyhow::Result<()> {
         ("OU", 9),
     ];
     let want = cases.iter().flat_map(|(kind, last)| (1..=*last).map(move |number| format!("{kind}{number}")));
-    let missing: Vec<_> = want.filter(|code| !have.contains(code)).collect();
+    let missing: Vec<_> = want.filter(|code| !have.contains_key(code)).collect();
     assert!(missing.is_empty(), "without a row: {missing:?}");
     Ok(())
+}
+
+/// Returns what covers each code that the rows of a page begin with: `AB1`, `AB1–AB3`, with numbers of so many digits.
+fn codes_of_rows(page: &str, digits: usize) -> anyhow::Result<BTreeMap<String, String>> {
+    let text = read(page)?;
+    let mut have = BTreeMap::new();
+    for row in rows(&text, 2) {
+        for code in row[0].split([' ', ',']).flat_map(|part| codes(part, digits)) {
+            have.insert(code, row[1].to_owned());
+        }
+    }
+    Ok(have)
+}
+
+/// Reads a code or a range of them; none where the text is something else.
+fn codes(part: &str, digits: usize) -> Vec<String> {
+    let number = |code: &str| code.trim_start_matches(|c: char| c.is_ascii_uppercase()).parse::<u32>();
+    let kind = part.split(|c: char| !c.is_ascii_uppercase()).next().filter(|kind| !kind.is_empty());
+    let (first, last) = part.split_once('–').unwrap_or((part, part));
+    match (kind, number(first), number(last)) {
+        (Some(kind), Ok(first), Ok(last)) => (first..=last).map(|number| format!("{kind}{number:0digits$}")).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Every code of the OpenStack catalogue; and each that stands above a test leads to that test.
+#[test]
+fn the_catalogue_of_openstack_has_every_case_and_the_tests_that_claim_it() -> anyhow::Result<()> {
+    let have = codes_of_rows("docs/catalogue-openstack.md", 2)?;
+    let cases = [
+        ("P", 11),
+        ("S", 13),
+        ("N", 7),
+        ("R", 3),
+        ("C", 17),
+        ("M", 7),
+        ("U", 5),
+        ("L", 23),
+        ("O", 7),
+        ("B", 5),
+        ("H", 4),
+        ("X", 6),
+        ("A", 26),
+        ("D", 15),
+        ("F", 6),
+        ("I", 12),
+        ("G", 7),
+        ("E", 10),
+        ("V", 5),
+        ("Q", 11),
+    ];
+    let want = cases.iter().flat_map(|(kind, last)| (1..=*last).map(move |number| format!("{kind}{number:02}")));
+    let missing: Vec<_> = want.filter(|code| !have.contains_key(code)).collect();
+    assert!(missing.is_empty(), "without a row: {missing:?}");
+
+    let (mut claims, mut wrong) = (0, Vec::new());
+    for (code, test) in claimed(&root().join("providers/openstack/src"))? {
+        claims += 1;
+        if !have.get(&code).is_some_and(|cell| quoted(cell).any(|name| name == test)) {
+            wrong.push(format!("{test} says that it covers {code}, and the row of that names another"));
+        }
+    }
+    assert!(claims >= 190, "only {claims} codes above tests: are they still read?");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Collects the codes in comments above tests, with the tests.
+fn claimed(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(claimed(&path)?);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let mut above = Vec::new();
+            for line in read(&path)?.lines().map(str::trim) {
+                if let Some(comment) = line.strip_prefix("// ") {
+                    let words = comment.split([' ', ',', '.', ':', ';']).filter(|word| !word.is_empty());
+                    above.extend(words.map_while(|word| codes(word, 2).into_iter().next()));
+                } else if let Some((_, rest)) = line.split_once("fn ") {
+                    let name = rest.split('(').next().unwrap_or_default();
+                    found.extend(above.drain(..).map(|code| (code, name.to_owned())));
+                } else if !line.starts_with("#[") {
+                    above.clear();
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 #[test]
@@ -203,6 +286,7 @@ fn nothing_in_the_documentation_is_pending() -> anyhow::Result<()> {
         "docs/architecture.md",
         "docs/catalogue.md",
         "docs/catalogue-aws.md",
+        "docs/catalogue-openstack.md",
         "docs/compare.md",
         "docs/provider-guide.md",
         "docs/providers/aws.md",

@@ -36,7 +36,7 @@ const RENEWALS: u32 = 3;
 /// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
 const NOISE: Duration = Duration::from_secs(3600);
 /// The second fault of a pair comes among so many operations after the first.
-const NEAR: u32 = 25;
+const NEAR: u32 = 8;
 
 /// How much is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Outcome {
 pub struct Base {
     /// Where faults can happen.
     pub points: Vec<Point>,
+    /// How many single faults can happen, one at a time.
+    pub singles: usize,
     /// How it ends.
     pub state: String,
 }
@@ -119,9 +121,10 @@ impl Explorer {
         let slot = self.bases.lock().entry(scenario.name).or_default().clone();
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
-            let points = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
+            let points: Vec<Point> = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
+            let singles = singles(scenario, &points, &Fault::all()).len();
             match &*outcome.findings {
-                [] => Ok(Base { points, state: outcome.state }),
+                [] => Ok(Base { points, singles, state: outcome.state }),
                 findings => {
                     Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
                 }
@@ -141,7 +144,7 @@ impl Explorer {
         let slot = self.base(scenario)?;
         let Some(Ok(base)) = slot.get() else { return Ok(()) };
         let faults: Vec<Fault> = Fault::all().into_iter().filter(|f| f.class() == class && self.tries(*f)).collect();
-        self.all(scenario, class.as_str(), base, singles(scenario, base, &faults).into_iter())
+        self.all(scenario, class.as_str(), base, singles(scenario, &base.points, &faults).into_iter())
     }
 
     /// Random pairs of faults from a seed, so many.
@@ -180,7 +183,7 @@ impl Explorer {
         let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
         let faults: Vec<Fault> = faults.collect();
         let mut plans = vec![Vec::new()];
-        plans.extend(singles(scenario, base, &faults));
+        plans.extend(singles(scenario, &base.points, &faults));
         let mut others = Vec::new();
         for shots in plans {
             let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
@@ -255,18 +258,23 @@ impl Explorer {
     pub fn report(&self) -> String {
         let (bases, counts) = (self.bases.lock(), self.counts.lock());
         let mut text = String::new();
-        let (mut points, mut runs, mut missed) = (0, 0, 0);
+        let (mut points, mut singles, mut runs, mut missed) = (0, 0, 0, 0);
         for (name, slot) in bases.iter() {
             let Some(Ok(base)) = slot.get() else { continue };
             let of: Vec<_> = counts.iter().filter(|((scenario, _), _)| scenario == name).collect();
             let line: Vec<String> = of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
             points += base.points.len();
+            singles += base.singles;
             runs += of.iter().map(|(_, count)| count.runs).sum::<usize>();
             missed += of.iter().map(|(_, count)| count.missed).sum::<usize>();
             let took: f64 = of.iter().map(|(_, count)| count.took.as_secs_f64()).sum();
             let _ = writeln!(text, "{name}: {} points, {:.1} s: {}", base.points.len(), took, line.join(", "));
         }
-        let _ = writeln!(text, "{points} single-fault points, {runs} runs, in {missed} of them a fault did not happen");
+        let _ = writeln!(
+            text,
+            "{points} single-fault points, at which {singles} single faults can happen; \
+             {runs} runs, in {missed} of them a fault did not happen"
+        );
         text
     }
 }
@@ -278,12 +286,12 @@ fn counts(point: &Point) -> bool {
 }
 
 /// Each of these faults at every point where it can happen.
-fn singles(scenario: &Scenario, base: &Base, faults: &[Fault]) -> Vec<Vec<Shot>> {
+fn singles(scenario: &Scenario, points: &[Point], faults: &[Fault]) -> Vec<Vec<Shot>> {
     let at = |point: &Point| {
         let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
         fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
     };
-    base.points.iter().flat_map(at).collect()
+    points.iter().flat_map(at).collect()
 }
 
 /// The command that does a run again.

@@ -42,8 +42,8 @@ pub enum Fault {
     Cloud(ErrorKind),
     /// Every watch shows nothing new for [`LAG`], from just before the operation.
     Lag,
-    /// The process ends after the operation; the watches of the next one stand still for [`LAG`], and then tell everything
-    /// again since the start of the scenario, as those of another API server that lags.
+    /// The process ends after the operation; once the caches of the next one are filled its watches stand still for [`LAG`],
+    /// and then tell everything again since the start of the scenario, as those of another API server that lags.
     StaleStart,
     /// Every watch tells everything again since the start of the scenario.
     Rewind,

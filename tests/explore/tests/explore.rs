@@ -2,6 +2,9 @@
 
 #![allow(clippy::print_stdout)]
 
+#[path = "support/effects.rs"]
+mod effects;
+
 use std::{process::ExitCode, sync::Arc};
 
 use ccm_explore::{
@@ -52,6 +55,7 @@ fn trials(explorer: &Arc<Explorer>, full: bool) -> Vec<Trial> {
             trials.push(Trial::test(format!("{}/{}", scenario.name, class.as_str()), run));
         }
     }
+    trials.extend(effects::trials(explorer));
     for plant in planted::ALL {
         let explorer = explorer.clone();
         let hunt =

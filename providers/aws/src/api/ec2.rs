@@ -82,6 +82,8 @@ pub struct InstanceInterface {
     pub private_ips: Vec<Box<str>>,
     /// IPv6 addresses.
     pub ipv6_addresses: Vec<Box<str>>,
+    /// Networks, of either family, all addresses of which are its own.
+    pub prefixes: Vec<IpNet>,
     /// Whether it drops packets that are not its own.
     pub source_dest_check: Option<bool>,
     /// Security groups.
@@ -108,8 +110,14 @@ pub struct NetworkInterface {
     pub private_dns_name: Box<str>,
     /// Private IPv4 address; empty when there is none.
     pub private_ip: Box<str>,
+    /// All private IPv4 addresses.
+    pub private_ips: Vec<Box<str>>,
     /// IPv6 addresses.
     pub ipv6_addresses: Vec<Box<str>>,
+    /// Security groups.
+    pub security_groups: Vec<SecurityGroupId>,
+    /// Instance that it is attached to.
+    pub instance: Option<InstanceId>,
 }
 
 /// Asks for all zones of the region.

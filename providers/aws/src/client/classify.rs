@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{CloudError, ErrorKind};
+use ccm_core::provider::{CloudError, ErrorKind, Op};
 
 use crate::api::{AwsError, Fault};
 
@@ -12,6 +12,8 @@ const USER_ERROR: Duration = Duration::from_secs(600);
 const QUOTA: Duration = Duration::from_secs(300);
 /// How long to wait for a permission.
 const PERMISSION: Duration = Duration::from_secs(60);
+/// After this time a call comes back that had to wait too long for others.
+const IN_LINE: Duration = Duration::from_secs(1);
 
 /// Event reasons beside the framework's own.
 pub mod reason {
@@ -163,6 +165,19 @@ impl From<AwsError> for CloudError {
 /// that nothing is in doubt.
 pub(crate) fn turn_after(error: &CloudError) -> Option<Duration> {
     error.retry_after().filter(|_| error.reason() == Some(reason::BUDGET))
+}
+
+/// Waits for what another call has in its hands, such as a lock, as long as this call may still wait. Then it has to come
+/// back, as when our own budget keeps a request back.
+///
+/// # Errors
+/// What [`turn_after`] knows.
+pub(crate) async fn in_line<T>(op: &Op, wait: impl Future<Output = T>) -> Result<T, CloudError> {
+    let waited = op.queue(tokio::time::timeout(op.patience(), wait)).await;
+    waited.map_err(|_| {
+        let error = CloudError::new(ErrorKind::Throttled, "others change the same object at the moment");
+        error.with_retry_after(IN_LINE).with_reason(reason::BUDGET)
+    })
 }
 
 /// Names the action that a policy has to allow.

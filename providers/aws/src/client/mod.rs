@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::answers::Answers;
 pub use self::classify::reason;
-pub(crate) use self::classify::{Meaning, rephrased, turn_after};
+pub(crate) use self::classify::{Meaning, in_line, rephrased, turn_after};
 use self::{budget::Budgets, metrics::ApiMetrics};
 use crate::{
     api::{self, AwsError, Class, Fault, Page, Request, Transport},

@@ -333,6 +333,7 @@ impl State {
                 private_dns_name: Box::default(),
                 private_ips: asked.or_else(|| self.pick_ip(&mapping.subnet)).into_iter().collect(),
                 ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+                prefixes: Vec::new(),
                 groups: groups.clone(),
                 source_dest_check: false,
                 in_use: true,

@@ -212,6 +212,29 @@ impl Aws {
         }
     }
 
+    /// Makes a network interface that no instance has, such as one that a pod has for itself.
+    pub fn pod_interface(&self, interface: Interface) -> EniId {
+        self.state.lock().place(interface, Holder::Service)
+    }
+
+    /// Gives a private address to the primary interface of an instance.
+    pub fn assign_ip(&self, id: &InstanceId, ip: &str) {
+        self.change_primary(id, |eni| eni.private_ips.push(ip.into()));
+    }
+
+    /// Gives a network of addresses to the primary interface of an instance.
+    pub fn assign_prefix(&self, id: &InstanceId, prefix: IpNet) {
+        self.change_primary(id, |eni| eni.prefixes.push(prefix));
+    }
+
+    fn change_primary(&self, id: &InstanceId, change: impl FnOnce(&mut Eni)) {
+        let mut state = self.state.lock();
+        let primary = state.instances.get(id).and_then(|instance| instance.enis.first().cloned());
+        if let Some(eni) = primary.and_then(|id| state.enis.get_mut(&id)) {
+            change(eni);
+        }
+    }
+
     /// Makes the network interface of a Fargate pod.
     pub fn fargate(&self, subnet: &SubnetId, ip: &str, dns_name: &str) -> EniId {
         let interface = Interface { private_ips: vec![ip.into()], ..Interface::new(subnet) };
@@ -301,6 +324,8 @@ pub struct Interface {
     pub private_ips: Vec<Box<str>>,
     /// IPv6 addresses.
     pub ipv6: Vec<Box<str>>,
+    /// Networks all addresses of which are its own.
+    pub prefixes: Vec<IpNet>,
     /// Security groups.
     pub groups: Vec<SecurityGroupId>,
 }
@@ -314,6 +339,7 @@ impl Interface {
             in_use: true,
             private_ips: Vec::new(),
             ipv6: Vec::new(),
+            prefixes: Vec::new(),
             groups: Vec::new(),
         }
     }
@@ -482,6 +508,7 @@ impl State {
             private_dns_name: Box::default(),
             private_ips,
             ipv6: interface.ipv6,
+            prefixes: interface.prefixes,
             groups: interface.groups,
             source_dest_check: true,
             in_use: interface.in_use,

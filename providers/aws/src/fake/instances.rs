@@ -32,6 +32,7 @@ const INTERFACE_FILTERS: &[&str] = &[
     "availability-zone",
     "description",
     "group-id",
+    "ipv6-addresses.ipv6-address",
     "network-interface-id",
     "private-dns-name",
     "private-ip-address",
@@ -140,7 +141,13 @@ impl State {
                 zone: eni.zone.clone(),
                 private_dns_name: eni.private_dns_name.clone(),
                 private_ip: eni.private_ips.first().cloned().unwrap_or_default(),
+                private_ips: eni.private_ips.clone(),
                 ipv6_addresses: eni.ipv6.clone(),
+                security_groups: eni.groups.clone(),
+                instance: match &eni.holder {
+                    Holder::Instance(id, _) => Some(id.clone()),
+                    _ => None,
+                },
             };
             (id.to_string(), shown)
         };
@@ -234,6 +241,7 @@ fn show_interface(id: &EniId, eni: &Eni) -> ec2::InstanceInterface {
         in_use: eni.in_use,
         private_ips: eni.private_ips.clone(),
         ipv6_addresses: eni.ipv6.clone(),
+        prefixes: eni.prefixes.clone(),
         source_dest_check: Some(eni.source_dest_check),
         security_groups: eni.groups.clone(),
     }
@@ -251,6 +259,7 @@ fn interface_field(id: &EniId, eni: &Eni, name: &str) -> Vec<String> {
         ("description", Holder::Balancer(arn)) => {
             vec![format!("ELB {}", arn.split_once("loadbalancer/").map_or("", |(_, path)| path))]
         }
+        ("ipv6-addresses.ipv6-address", _) => eni.ipv6.iter().map(ToString::to_string).collect(),
         ("group-id", _) => eni.groups.iter().map(ToString::to_string).collect(),
         ("network-interface-id", _) => vec![id.to_string()],
         ("private-dns-name", _) => vec![eni.private_dns_name.to_string()],

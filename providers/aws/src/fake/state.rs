@@ -127,6 +127,7 @@ pub(super) struct Eni {
     pub(super) private_dns_name: Box<str>,
     pub(super) private_ips: Vec<Box<str>>,
     pub(super) ipv6: Vec<Box<str>>,
+    pub(super) prefixes: Vec<IpNet>,
     pub(super) groups: Vec<SecurityGroupId>,
     pub(super) source_dest_check: bool,
     pub(super) in_use: bool,

@@ -121,6 +121,7 @@ mod tests {
             in_use: true,
             private_ips: private.iter().map(|ip| (*ip).into()).collect(),
             ipv6_addresses: ipv6.iter().map(|ip| (*ip).into()).collect(),
+            prefixes: Vec::new(),
             source_dest_check: None,
             security_groups: Vec::new(),
         }
@@ -221,6 +222,9 @@ mod tests {
             private_dns_name: dns.into(),
             private_ip: "192.168.164.88".into(),
             ipv6_addresses: vec!["2001:db8::1".into(), "2001:db8::2".into()],
+            private_ips: Vec::new(),
+            security_groups: Vec::new(),
+            instance: None,
         };
         let named = interface("ip-192-168-164-88.us-west-2.compute.internal");
         let dns = "InternalDNS=ip-192-168-164-88.us-west-2.compute.internal";

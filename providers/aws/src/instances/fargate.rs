@@ -96,6 +96,9 @@ mod tests {
             private_dns_name: "".into(),
             zone: "us-west-2a".into(),
             ipv6_addresses: Vec::new(),
+            private_ips: Vec::new(),
+            security_groups: Vec::new(),
+            instance: None,
         };
         let address = Ipv4Addr::new(10, 0, 0, 9);
         assert_eq!(one(&[row("eni-1")], address).unwrap().unwrap().id, "eni-1".into());

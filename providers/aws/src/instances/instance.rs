@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use ccm_core::{k8s::Interner, provider::Power};
+use ipnet::IpNet;
 
 use crate::{
     api::{
@@ -56,6 +57,8 @@ pub struct Interface {
     pub private_ips: Box<[Box<str>]>,
     /// IPv6 addresses.
     pub ipv6_addresses: Box<[Box<str>]>,
+    /// Networks all addresses of which are its own.
+    pub prefixes: Box<[IpNet]>,
     /// Whether it drops packets that are not its own.
     pub source_dest_check: Option<bool>,
     /// Security groups.
@@ -117,6 +120,7 @@ impl Interface {
             in_use: interface.in_use,
             private_ips: interface.private_ips.into(),
             ipv6_addresses: interface.ipv6_addresses.into(),
+            prefixes: interface.prefixes.into(),
             source_dest_check: interface.source_dest_check,
             security_groups: interface.security_groups.iter().map(|id| strings.intern(id).into()).collect(),
         }

@@ -1,7 +1,8 @@
 //! What is known about instances, shared by all who ask.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -17,7 +18,7 @@ use super::{
     zones::Zones,
 };
 use crate::{
-    api::{Action, AwsError, Fault, Filter, InstanceId},
+    api::{Action, AwsError, Fault, Filter, InstanceId, SecurityGroupId},
     scope::Scope,
 };
 
@@ -48,6 +49,15 @@ pub struct InstanceStore {
     state: Mutex<State>,
     /// Held while AWS is asked. Whoever holds it asks for all who wait; when it is dropped half-way the next one asks.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// Interfaces of instances, by an address of theirs.
+#[derive(Default)]
+pub(crate) struct Interfaces {
+    /// The instance and the security groups of the interface.
+    pub(crate) of: BTreeMap<IpAddr, (Arc<Instance>, Box<[SecurityGroupId]>)>,
+    /// Whether interfaces have whole networks, as far as is known: one that is new is in no listing of addresses.
+    pub(crate) prefixes: bool,
 }
 
 #[derive(Default)]
@@ -193,6 +203,37 @@ impl InstanceStore {
         let state = self.state.lock();
         let fresh = state.known.values().filter(|entry| entry.answers(max_age, arrival.at, arrival.round));
         fresh.filter_map(|entry| entry.answer.clone().ok().flatten()).collect()
+    }
+
+    /// Returns the interfaces of instances that have these addresses, from the snapshot alone, as far as it was seen
+    /// within `max_age`. Of two that have one address the one that was seen later has it now.
+    pub(crate) fn interfaces(&self, addresses: &BTreeSet<IpAddr>, max_age: Duration) -> Interfaces {
+        let state = self.state.lock();
+        let mut found = Interfaces::default();
+        let mut seen: BTreeMap<IpAddr, Instant> = BTreeMap::new();
+        for entry in state.known.values().filter(|entry| entry.seen.elapsed() < max_age) {
+            let Ok(Some(instance)) = &entry.answer else { continue };
+            for interface in instance.interfaces.iter().filter(|_| !instance.is_terminated()) {
+                found.prefixes |= !interface.prefixes.is_empty();
+                let own = interface.private_ips.iter().chain(&interface.ipv6_addresses);
+                let own = own.filter_map(|text| text.parse().ok()).filter(|address| addresses.contains(address));
+                let within = |address: &&IpAddr| interface.prefixes.iter().any(|prefix| prefix.contains(*address));
+                for address in own.chain(addresses.iter().filter(within).copied()) {
+                    if seen.get(&address).is_none_or(|before| *before < entry.seen) {
+                        seen.insert(address, entry.seen);
+                        found.of.insert(address, (instance.clone(), interface.security_groups.clone()));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Tells whether an instance carries the cluster's tag, as far as the snapshot knows.
+    pub(crate) fn in_cluster(&self, id: &InstanceId) -> bool {
+        let state = self.state.lock();
+        let answer = state.known.get(id).map(|entry| &entry.answer);
+        matches!(answer, Some(Ok(Some(instance))) if instance.in_cluster)
     }
 
     /// Returns the size of the last listing.

@@ -10,6 +10,7 @@ use super::{
     model::{ListenerKey, Wanted},
     observe::{Observer, foreign},
     plan::{Action, GroupRef, ListenerSettings, Step, SubnetChange},
+    pods::Pods,
     register::{Registered, register},
     security::Exposure,
     surroundings::Surroundings,
@@ -76,6 +77,7 @@ pub(super) struct Applier<'a> {
     pub(super) op: &'a Op,
     pub(super) wanted: &'a Wanted,
     pub(super) instances: &'a [InstanceId],
+    pub(super) pods: &'a Pods,
     pub(super) picture: &'a mut Picture,
     /// What could not be done and does not keep the rest from being done: when to try again, and what is waited for.
     pub(super) left: Vec<(Duration, Box<str>)>,
@@ -324,6 +326,7 @@ impl Applier<'_> {
             lb_groups: groups,
             subnets: &subnets,
             instances: self.instances,
+            pods: self.pods,
         };
         if open {
             self.surroundings.security.open(self.op, &exposure).await

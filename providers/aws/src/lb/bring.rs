@@ -3,38 +3,36 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::{
-    k8s::{LbStatus, NodeView, ServiceView},
+    k8s::{LbStatus, ServiceView},
     provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress},
 };
 use tokio::time::Instant;
 
 use super::{
     apply::{Applier, Halt, REFUSED},
+    backing::{Backing, RECHECK},
     effect::Picture,
     memory::{Known, Memory},
     model::{SubnetChoice, Targets, Wanted, WantedListener},
     names,
     observe::{Observer, Question, names_of},
     plan::{self, Action, Resolved, Step},
+    pods::Ground,
     security::Exposure,
     seen::Observed,
     status,
-    surroundings::{Facts, Fitness, Surroundings},
-    targets,
+    surroundings::Surroundings,
 };
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
     clock::ago,
     cluster::SERVICE_TAG,
     instances::InstanceStore,
-    provider_id,
     scope::Scope,
 };
 
 /// How long something that was broken off, with a picture that holds, is taken up without reading everything again.
 const TAKEN_UP: Duration = Duration::from_secs(600);
-/// How old the word may be that an instance does not run: it may have been started since.
-const RECHECK: Duration = Duration::from_secs(30);
 /// How often a plan is made anew when the picture turned out not to be complete.
 const ROUNDS: usize = 5;
 
@@ -51,25 +49,6 @@ pub(super) struct Order<'a> {
     pub(super) wanted: &'a Wanted,
     pub(super) service: &'a ServiceView,
     pub(super) backends: &'a BackendSet,
-}
-
-/// Targets, and the instances behind them.
-struct Backing {
-    targets: Targets,
-    instances: BTreeSet<InstanceId>,
-    /// Those of them that stay targets and do not become any.
-    stopped: BTreeSet<InstanceId>,
-    node_groups: BTreeSet<SecurityGroupId>,
-}
-
-/// Instances behind nodes.
-pub(super) struct Standing {
-    /// All that are there, or of which that is not known.
-    pub(super) instances: BTreeSet<InstanceId>,
-    /// Those of them that are stopped: where they are targets they stay it, and nowhere else they become one.
-    pub(super) stopped: BTreeSet<InstanceId>,
-    /// Security groups of all.
-    groups: BTreeSet<SecurityGroupId>,
 }
 
 impl Core {
@@ -91,7 +70,8 @@ impl Core {
 
     async fn bring(&self, op: &Op, order: &Order<'_>, depth: Depth, known: &mut Known) -> Result<Progress, CloudError> {
         let wanted = order.wanted;
-        let backing = self.backing(op, wanted, order.backends).await?;
+        let max_age = if depth == Depth::Trust { self.scope.settings.drift_check_interval } else { RECHECK };
+        let backing = self.backing(op, wanted, order.backends, max_age).await?;
         let applied = known.applied.as_ref().filter(|_| known.observed.is_some());
         if depth == Depth::Trust && applied.is_some_and(|(w, targets)| **w == *wanted && *targets == backing.targets) {
             return Ok(Progress::Done);
@@ -128,7 +108,7 @@ impl Core {
     fn still_waits(&self, op: &Op, wanted: &Wanted, backing: &Backing, known: &Known) -> Option<(Duration, Box<str>)> {
         let recent = known.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
         let applied = known.applied.as_ref().is_some_and(|(applied, _)| **applied == *wanted);
-        if op.pending_for().is_zero() || !recent || !applied || !backing.node_groups.is_subset(&known.node_groups) {
+        if op.pending_for().is_zero() || !recent || !applied || !known.ground.covers(&backing.ground) {
             return None;
         }
         let mut steps = plan::membership(wanted, &backing.targets, known.observed.as_ref()?);
@@ -210,7 +190,7 @@ impl Core {
             subnets,
             groups,
             targets: backing.targets.clone(),
-            exposure: exposure(wanted, &backing.node_groups),
+            exposure: exposure(wanted, &backing.ground),
         })
     }
 
@@ -237,15 +217,16 @@ impl Core {
             let mut steps = plan::plan(wanted, resolved, &picture.observed)?;
             let waits = spare(op, &mut steps, &backing.stopped);
             picture = Picture::new(picture.observed);
-            let mut applier = self.applier(op, wanted, &instances, &mut picture);
+            let mut applier = self.applier(op, wanted, &instances, backing, &mut picture);
             let stopped = waits.is_some();
-            applier.left.extend(waits);
+            applier.left.extend(waits.into_iter().chain(backing.waits.clone()));
             let ended = applier.apply(&steps).await;
             let (left, no_room) = (applier.left, applier.no_room);
             match ended {
                 Ok(()) => {
                     picture.observed.exposure = Some(resolved.exposure);
                     known.observed = Some(picture.observed);
+                    self.tell_left_alone(op, wanted, backing, known);
                     if no_room.is_none() && left.len() == usize::from(stopped) {
                         note_applied(known, wanted, backing, stopped);
                     }
@@ -275,6 +256,7 @@ impl Core {
         op: &'a Op,
         wanted: &'a Wanted,
         instances: &'a [InstanceId],
+        backing: &'a Backing,
         picture: &'a mut Picture,
     ) -> Applier<'a> {
         Applier {
@@ -284,6 +266,7 @@ impl Core {
             op,
             wanted,
             instances,
+            pods: &backing.ground.pods,
             picture,
             left: Vec::new(),
             no_room: None,
@@ -308,7 +291,7 @@ impl Core {
     // length: the ends of one attempt, each with what is known afterwards
     async fn bring_backends(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Progress, CloudError> {
         let wanted = order.wanted;
-        let backing = self.backing(op, wanted, order.backends).await?;
+        let backing = self.backing(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
         let unread = |observed: &Observed| observed.groups.iter().any(|group| group.targets.is_none());
         let mut observed = match known.observed.take() {
             Some(observed) => observed,
@@ -328,25 +311,26 @@ impl Core {
         }
         let mut steps = plan::membership(wanted, &backing.targets, &observed);
         let waits = spare(op, &mut steps, &backing.stopped);
-        if !backing.node_groups.is_subset(&known.node_groups) {
+        if !known.ground.covers(&backing.ground) {
             let why = "nodes bring another security group".into();
             steps.insert(0, Step { action: Action::OpenSecurityGroups, why });
         }
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = Picture::new(observed);
         let served = served(known.applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
-        let mut applier = self.applier(op, &served, &instances, &mut picture);
-        applier.left.extend(waits);
+        let mut applier = self.applier(op, &served, &instances, &backing, &mut picture);
+        applier.left.extend(waits.into_iter().chain(backing.waits.clone()));
         let ended = applier.apply(&steps).await;
         let (left, no_room) = (applier.left, applier.no_room);
         match ended {
             Ok(()) => {
                 // Of rules that serve something else than is wanted now nothing is known.
-                let exposed = Some(exposure(wanted, &known.node_groups)) == picture.observed.exposure;
+                let exposed = Some(exposure(wanted, &known.ground)) == picture.observed.exposure;
                 // Rules for groups that no node has any more go when everything is compared.
-                known.node_groups.extend(backing.node_groups.iter().cloned());
-                picture.observed.exposure = exposed.then(|| exposure(wanted, &known.node_groups));
+                known.ground.extend(&backing.ground);
+                picture.observed.exposure = exposed.then(|| exposure(wanted, &known.ground));
                 known.observed = Some(picture.observed);
+                self.tell_left_alone(op, wanted, &backing, known);
                 if let (Some((_, targets)), true) = (&mut known.applied, left.is_empty() && no_room.is_none()) {
                     *targets = backing.targets;
                 }
@@ -385,7 +369,7 @@ impl Core {
 
     async fn compare(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Vec<PlannedChange>, CloudError> {
         let wanted = order.wanted;
-        let backing = self.backing(op, wanted, order.backends).await?;
+        let backing = self.backing(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
         let before = known.observed.take();
         let mut observed = match &before {
             None => {
@@ -441,45 +425,9 @@ impl Core {
             lb_groups: &seen.balancer.security_groups,
             subnets: &subnets,
             instances: &instances,
+            pods: &backing.ground.pods,
         };
         self.surroundings.security.plan(op, &exposure).await
-    }
-
-    /// Finds the targets: for instances what may run, as far as it is known without asking for those that do.
-    async fn backing(&self, op: &Op, wanted: &Wanted, backends: &BackendSet) -> Result<Backing, CloudError> {
-        match backends {
-            BackendSet::Nodes(nodes) => {
-                let Standing { instances, stopped, groups } = self.standing(op, nodes).await;
-                let targets = targets::instances(wanted, &instances);
-                Ok(Backing { targets, instances, stopped, node_groups: groups })
-            }
-            BackendSet::Endpoints(slices) => {
-                let networks = self.surroundings.vpc.networks(op, false).await?;
-                let targets = targets::endpoints(wanted, slices, &networks);
-                let (instances, stopped) = (BTreeSet::new(), BTreeSet::new());
-                Ok(Backing { targets, instances, stopped, node_groups: BTreeSet::new() })
-            }
-        }
-    }
-
-    /// Returns the instances of nodes but for those that are proved to be gone. What is not known may run: AWS tells. The
-    /// word that one is stopped may be old, so that it is asked for again; without an answer it is not known.
-    pub(super) async fn standing(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Standing {
-        let nodes = nodes.iter().map(|node| &**node).filter(|node| targets::takes_traffic(node));
-        let mut ids: Vec<InstanceId> = provider_id::known_instances(nodes);
-        let mut facts = self.surroundings.facts(op, &ids, Duration::MAX).await;
-        let old: Vec<_> = facts.extract_if(|_, facts| facts.as_ref().is_some_and(Facts::stopped)).collect();
-        if !old.is_empty() {
-            let old: Vec<_> = old.into_iter().map(|(id, _)| id).collect();
-            facts.extend(self.surroundings.facts(op, &old, RECHECK).await);
-        }
-        ids.retain(|id| {
-            facts.get(id).is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.fitness != Fitness::Gone))
-        });
-        let known = || ids.iter().filter_map(|id| Some((id, facts.get(id)?.as_ref()?)));
-        let stopped = known().filter(|(_, facts)| facts.stopped()).map(|(id, _)| id.clone()).collect();
-        let groups = known().flat_map(|(_, facts)| facts.groups.iter().cloned()).collect();
-        Standing { stopped, groups, instances: ids.into_iter().collect() }
     }
 }
 
@@ -509,7 +457,7 @@ fn note_applied(known: &mut Known, wanted: &Wanted, backing: &Backing, some_wait
     }
     let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
     known.applied = Some((Arc::new(wanted.clone()), targets));
-    (known.instances, known.node_groups) = (backing.instances.clone(), backing.node_groups.clone());
+    (known.instances, known.ground) = (backing.instances.clone(), backing.ground.clone());
 }
 
 /// Returns the names under which a balancer may be found.
@@ -539,8 +487,8 @@ fn served(wanted: &Wanted, observed: &Observed) -> Wanted {
 }
 
 /// What decides about rules of security groups.
-fn exposure(wanted: &Wanted, node_groups: &BTreeSet<SecurityGroupId>) -> Digest {
-    Digest::of(&(wanted, node_groups))
+fn exposure(wanted: &Wanted, ground: &Ground) -> Digest {
+    Digest::of(&(wanted, ground))
 }
 
 /// A Service that shows another host name than its balancer's.

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -13,10 +14,11 @@ use tokio::time::Instant;
 
 use super::{
     model::{Targets, Wanted},
+    pods::Ground,
     seen::Observed,
 };
 use crate::{
-    api::{InstanceId, SecurityGroupId, TargetGroupArn},
+    api::{InstanceId, TargetGroupArn},
     client::Answers,
 };
 
@@ -29,8 +31,10 @@ pub(super) struct Known {
     pub(super) read_at: Option<Instant>,
     /// What it was completely brought to, with these targets.
     pub(super) applied: Option<(Arc<Wanted>, Targets)>,
-    /// Security groups of the instances whose rules were looked after.
-    pub(super) node_groups: BTreeSet<SecurityGroupId>,
+    /// What rules were looked after for.
+    pub(super) ground: Ground,
+    /// What its owner knows to be left alone: groups, and addresses.
+    pub(super) told: (BTreeSet<Box<str>>, BTreeSet<IpAddr>),
     /// Instances that were targets then.
     pub(super) instances: BTreeSet<InstanceId>,
     /// When something was last changed: what was read in common before does not count.

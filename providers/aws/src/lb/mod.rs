@@ -6,6 +6,7 @@
 
 pub mod annotations;
 mod apply;
+mod backing;
 mod bring;
 mod cached;
 pub mod classic;
@@ -15,6 +16,7 @@ pub mod effect;
 #[cfg(test)]
 mod fixtures;
 mod health;
+mod interfaces;
 pub mod interpret;
 mod inventory;
 mod listeners;
@@ -25,6 +27,7 @@ mod observe;
 mod old;
 mod ownership;
 pub mod plan;
+pub mod pods;
 mod register;
 pub mod security;
 pub mod seen;

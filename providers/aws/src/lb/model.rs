@@ -114,8 +114,8 @@ pub struct Security {
     pub private_link_rules: Option<bool>,
     /// Prefix lists that may connect, in a managed group.
     pub prefix_lists: Vec<Box<str>>,
-    /// Whether rules of the nodes' groups are looked after (`manage-backend-security-group-rules`); given groups alone
-    /// say no unless asked.
+    /// Whether rules of the nodes' groups are looked after (`manage-backend-security-group-rules`); the load balancer
+    /// controller's Services with given groups alone say no unless asked.
     pub manage_backend_rules: bool,
     /// How nodes admit a load balancer that has groups.
     pub node_rules: NodeRules,

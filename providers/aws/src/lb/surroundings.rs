@@ -8,7 +8,7 @@ use std::{
 
 use ccm_core::provider::{CloudError, Op};
 
-use super::{security::SecurityGroups, vpc::VpcCache};
+use super::{interfaces::Interfaces, security::SecurityGroups, vpc::VpcCache};
 use crate::{
     api::{
         InstanceId, SecurityGroupId, SubnetId,
@@ -22,6 +22,7 @@ use crate::{
 pub(super) struct Surroundings {
     pub(super) vpc: VpcCache,
     pub(super) security: SecurityGroups,
+    pub(super) interfaces: Interfaces,
     store: Arc<InstanceStore>,
 }
 
@@ -55,7 +56,8 @@ impl Facts {
 impl Surroundings {
     pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>) -> Self {
         let vpc = VpcCache::new(scope.clone(), store.zones().clone());
-        Self { vpc, security: SecurityGroups::new(scope.clone(), store.clone()), store }
+        let security = SecurityGroups::new(scope.clone(), store.clone());
+        Self { vpc, security, interfaces: Interfaces::new(scope.clone(), store.clone()), store }
     }
 
     /// Returns what is known of subnets; one that is not known of a moment ago is asked for.

@@ -5,6 +5,7 @@
 mod crash;
 mod mistakes;
 mod nodes;
+mod orphans;
 mod rights;
 mod services;
 mod stage;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Real mistakes {
             mistakes_are_told_together, what_is_not_there_is_told, refusals_of_aws_are_told_and_heal, what_cannot_change_stays,
         }
+        Real orphans { what_was_leaked_is_found_and_deleted }
         Real crash { a_kill_at_any_change_leads_to_the_same_end }
         Embedded nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,

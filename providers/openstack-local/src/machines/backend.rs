@@ -78,7 +78,7 @@ pub(super) async fn serve(machine: &Machine, ports: Option<watch::Receiver<Arc<P
                 Err(error) => {
                     // Said once, however often it is tried.
                     if failed.insert(place) {
-                        tracing::warn!(server = %machine.name, address = %place.1, %error, "server cannot listen; trying again");
+                        tracing::warn!(server = %machine.name, at = %place.1, %error, "server cannot listen, for now");
                     }
                 }
             }

@@ -270,7 +270,7 @@ fn credentials_that_cannot_work_are_refused() {
     }
 }
 
-// M03, M04, M05, M06; nothing here reads metadata of an instance (M01, M02, M07).
+// M03, M04, M05, M06; nothing here reads metadata of an instance.
 #[test]
 fn the_search_order_has_one_or_two_known_elements() {
     let order = |value: &str| with(&format!("[Metadata]\nsearch-order={value}"));

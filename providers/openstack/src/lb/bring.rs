@@ -114,7 +114,7 @@ impl Core {
             Err(Halt::Failed(error)) => Err(unsettled(error)),
         };
         let outcome = publish(order, &known, shown, result);
-        settle_memory(&mut known, &outcome.result);
+        self.settle_memory(&mut known, &outcome.result);
         self.memory.put(uid, known);
         outcome
     }
@@ -200,7 +200,7 @@ impl Core {
         }
         let Some(balancer) = self.api(op).balancer(&seen.balancer.id).await? else { return Err(gone().into()) };
         seen.balancer = balancer;
-        (known.shared, known.complete) = (false, false);
+        (known.shared, known.complete, known.floating) = (false, false, Attached::Unread);
         (known.read_at, known.as_of) = (Some(Instant::now()), self.memory.rounds.now());
         Ok(true)
     }
@@ -223,7 +223,8 @@ impl Core {
         known.seen = Some(Seen::of_tree(tree));
         // A driver that makes children by and by is asked for them.
         known.complete = populated || body.listeners.is_empty();
-        (known.waiting, known.as_of) = (None, self.memory.rounds.now());
+        known.waiting = None;
+        known.touch(self.memory.rounds.now());
         // A port that was made with it has no floating IP.
         if wanted.front.port.is_none() {
             known.floating = Attached::Nothing;
@@ -317,7 +318,8 @@ impl Core {
         match apply::apply(self.api(op), &mut seen, step).await {
             Ok(Ended::Done) => {
                 known.seen = Some(seen);
-                (known.waiting, known.as_of) = (None, self.memory.rounds.now());
+                known.waiting = None;
+                known.touch(self.memory.rounds.now());
                 Ok(())
             }
             Ok(Ended::Replan) => Err(gone().into()),
@@ -415,9 +417,23 @@ impl Core {
             }
             Err(Halt::Failed(error)) => Err(error),
         };
-        settle_memory(&mut known, &result);
+        self.settle_memory(&mut known, &result);
         self.memory.put(uid, known);
         LbOutcome { status: None, annotations: BTreeMap::new(), result }
+    }
+
+    /// Keeps of what is known what still holds.
+    fn settle_memory(&self, known: &mut Known, result: &Result<Progress, CloudError>) {
+        match result {
+            Ok(Progress::Done) => (known.unfinished, known.waiting) = (false, None),
+            Ok(Progress::Pending { .. }) => {}
+            // What was refused before it was sent has changed nothing.
+            Err(error) if error.kind() == ErrorKind::NotLeader => {}
+            Err(_) => {
+                known.doubt();
+                known.touch(self.memory.rounds.now());
+            }
+        }
     }
 
     async fn bring_backends(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
@@ -466,17 +482,6 @@ pub(super) fn unsettled(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
         _ => error,
-    }
-}
-
-/// Keeps of what is known what still holds.
-fn settle_memory(known: &mut Known, result: &Result<Progress, CloudError>) {
-    match result {
-        Ok(Progress::Done) => (known.unfinished, known.waiting) = (false, None),
-        Ok(Progress::Pending { .. }) => {}
-        // What was refused before it was sent has changed nothing.
-        Err(error) if error.kind() == ErrorKind::NotLeader => {}
-        Err(_) => known.doubt(),
     }
 }
 

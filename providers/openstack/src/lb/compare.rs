@@ -26,6 +26,7 @@ impl Core {
         let result = self.compare(op, order, &mut known).await;
         if matches!(result, Err(Halt::Failed(_))) {
             known.doubt();
+            known.touch(self.memory.rounds.now());
         }
         self.memory.put(uid, known);
         result.map_err(|halt| match halt {

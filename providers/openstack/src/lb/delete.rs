@@ -42,10 +42,14 @@ impl Core {
         };
         match &result {
             Ok(Progress::Done) => self.memory.forget(uid),
-            Ok(Progress::Pending { .. }) => self.memory.put(uid, known),
+            Ok(Progress::Pending { .. }) => {
+                known.touched = Some(self.memory.rounds.now());
+                self.memory.put(uid, known);
+            }
             Err(_) => {
-                let deleting = known.deleting.take();
-                self.memory.put(uid, Known { deleting, ..Known::default() });
+                let mut left = Known { deleting: known.deleting.take(), ..Known::default() };
+                left.touch(self.memory.rounds.now());
+                self.memory.put(uid, left);
             }
         }
         result
@@ -171,7 +175,8 @@ impl Core {
             Err(error) => return Err(error.into()),
         }
         known.deleting = Some(id.clone().into());
-        (known.waiting, known.as_of) = (None, self.memory.rounds.now());
+        known.waiting = None;
+        known.touch(self.memory.rounds.now());
         self.until_gone(op, doomed, known, &id).await
     }
 

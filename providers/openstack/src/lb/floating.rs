@@ -20,7 +20,7 @@ use super::{
 use crate::client::{Meaning, OsError};
 
 /// How often it is decided anew: look for an address, take it, show it.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 5;
 /// How long the external network that was found counts.
 const NETWORK_AGE: std::time::Duration = std::time::Duration::from_secs(600);
 
@@ -42,8 +42,14 @@ impl Matter<'_> {
     pub(super) async fn settle(&self, known: &mut Known, seen: &Seen) -> Result<IpAddr, CloudError> {
         let port = port_of(seen)?;
         let mut found: Option<Option<FloatingIp>> = None;
+        let mut looked = !known.shared;
         for _ in 0..ROUNDS {
             let decision = self.decide(known, seen, found.as_ref()).await?;
+            // What was read in common is looked at again before anything is changed.
+            if !looked && !matches!(decision, Decision::Show(_)) {
+                (looked, known.floating) = (true, Attached::Unread);
+                continue;
+            }
             let why = "the Service";
             match decision {
                 Decision::Show(address) => return Ok(address),

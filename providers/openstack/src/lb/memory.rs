@@ -121,6 +121,11 @@ impl Known {
         (since.elapsed() / 2).clamp(PAUSES.0, PAUSES.1)
     }
 
+    /// Notes that something was changed, or may have been.
+    pub(super) fn touch(&mut self, now: Round) {
+        (self.touched, self.as_of) = (Some(now), now);
+    }
+
     /// Returns how old a look may be that says whether the balancer is still busy.
     pub(super) fn look_age(&mut self) -> Duration {
         (self.pause() / 4).max(PAUSES.0)
@@ -153,11 +158,7 @@ impl Memory {
         self.known.lock().insert(uid.into(), doubt).unwrap_or_default()
     }
 
-    pub(super) fn put(&self, uid: &str, mut known: Known) {
-        // After an error nobody knows what was changed.
-        if known.seen.is_none() {
-            known.touched = Some(self.rounds.now());
-        }
+    pub(super) fn put(&self, uid: &str, known: Known) {
         self.known.lock().insert(uid.into(), known);
     }
 

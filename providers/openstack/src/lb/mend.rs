@@ -124,7 +124,8 @@ impl Core {
                 if let Some(seen) = &mut known.seen {
                     seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }
-                (known.waiting, known.as_of) = (None, self.memory.rounds.now());
+                known.waiting = None;
+                known.touch(self.memory.rounds.now());
                 self.pending(op, known, &format!("load balancer {} is failed over", balancer.id))
             }
             Err(error) => error.into(),

@@ -37,7 +37,7 @@ const AGE: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
     sweep: tokio::sync::Mutex<Option<Sweep>>,
-    /// Services that were looked at since the last reading began, and when.
+    /// Services that were looked at and not shown by a reading, and when, until the next reading is complete.
     looks: Mutex<HashMap<Box<str>, Instant>>,
 }
 
@@ -91,30 +91,31 @@ impl Sweeps {
         question: &Question<'_>,
         touched: Option<Round>,
     ) -> Result<Option<Swept>, OsError> {
-        let looks = self.note(&question.who.uid);
         let mut last = api.op.queue(self.sweep.lock()).await;
-        let counts = |sweep: &Sweep| sweep.begun.elapsed() < AGE && touched.is_none_or(|touched| sweep.round > touched);
-        let mut sweep = match last.take().filter(counts) {
-            Some(sweep) => sweep,
-            None if most_pages(looks) == 0 => return Ok(None),
-            None => Sweep::begin(rounds),
-        };
-        let read = sweep.read(api, question.cluster, most_pages(looks)).await;
-        let failed = matches!(&read, Err(error) if error.turn_after().is_none());
-        if failed || matches!(read, Ok(true)) {
-            self.looks.lock().clear();
-        }
-        let shown = if matches!(read, Ok(true)) { sweep.show(question) } else { None };
-        if !failed {
-            *last = Some(sweep);
-        }
-        match read {
-            Err(error) if failed => {
-                tracing::debug!(%error, "load balancers cannot be read together");
-                Ok(None)
+        last.take_if(|sweep| sweep.begun.elapsed() >= AGE);
+        let counts = |sweep: &Sweep| touched.is_none_or(|touched| sweep.round > touched);
+        if !last.as_ref().is_some_and(|sweep| counts(sweep) && sweep.part == Part::Nothing) {
+            let most = most_pages(self.note(&question.who.uid));
+            if !last.as_ref().is_some_and(counts) {
+                if most == 0 {
+                    return Ok(None);
+                }
+                *last = Some(Sweep::begin(rounds));
             }
-            read => read.map(|_| shown),
+            let Some(sweep) = &mut *last else { return Ok(None) };
+            match sweep.read(api, question.cluster, most).await {
+                Ok(true) => self.looks.lock().clear(),
+                Ok(false) => return Ok(None),
+                Err(error) if error.turn_after().is_some() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "load balancers cannot be read together");
+                    self.looks.lock().clear();
+                    *last = None;
+                    return Ok(None);
+                }
+            }
         }
+        Ok(last.as_mut().and_then(|sweep| sweep.show(question)))
     }
 
     /// Counts the Services that were looked at, with this one.

@@ -7,6 +7,7 @@
 mod crash;
 mod mistakes;
 mod nodes;
+mod orphans;
 mod restart;
 mod routes;
 mod services;
@@ -61,8 +62,10 @@ fn main() -> ExitCode {
         Real mistakes {
             a_configuration_that_cannot_work_is_refused, a_cloud_without_load_balancers_serves_nodes,
             what_is_not_there_is_told, trouble_of_load_balancers_is_told_and_heals,
-            answers_that_say_nothing_are_told_and_lose_nothing, a_router_that_is_not_there_is_told,
+            answers_that_say_nothing_are_told_and_lose_nothing, credentials_that_are_refused_later_are_told,
+            a_router_that_is_not_there_is_told,
         }
+        Real orphans { what_was_leaked_is_found_and_deleted }
         Real crash { a_kill_at_any_change_leads_to_the_same_end }
         Real restart { a_cloud_that_was_down_is_brought_in_line }
         Embedded nodes {

@@ -201,6 +201,32 @@ pub(crate) async fn answers_that_say_nothing_are_told_and_lose_nothing(stage: &m
     stage.stop().await
 }
 
+/// Credentials that the cloud takes no more are told by the Services that wait, and tried no more often than that.
+pub(crate) async fn credentials_that_are_refused_later_are_told(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.nodes(1).await?;
+    stage.start(&FLAGS).await?;
+    stage.create(&service("web", &[("TCP", 80)], &[])).await?;
+    stage.served(&["web"]).await?;
+    let cloud = stage.cloud.local.cloud().clone();
+    cloud.faults.add(Fault::new("/", FaultKind::status(401)));
+    stage.take_requests();
+    stage.create(&service("more", &[("TCP", 81)], &[])).await?;
+    stage.event("more", "OpenStackPermissionDenied", &["authentication", "/identity/v3"]).await?;
+    stage.annotate("web", &[("connection-limit", "5".into())]).await?;
+    stage.event("web", "OpenStackPermissionDenied", &["authentication"]).await?;
+    let requests = stage.take_requests();
+    anyhow::ensure!(requests.len() < 20, "{} requests: {requests:#?}", requests.len());
+    let password = stage.cloud.password().expose();
+    anyhow::ensure!(!stage.log().contains(password), "the password is in the log");
+    cloud.faults.clear();
+    for name in ["web", "more"] {
+        stage.annotate(name, &[("connection-limit", "6".into())]).await?;
+    }
+    stage.served(&["more"]).await?;
+    stage.holds(&["default/web:80: at most 6", "default/more:81: at most 6"]).await?;
+    stage.stop().await
+}
+
 /// A router that is not there is told with the key that names it, and asked for no more often than it is due.
 pub(crate) async fn a_router_that_is_not_there_is_told(stage: &mut Stage) -> anyhow::Result<()> {
     let router = "00000000-1111-2222-3333-444444444444";

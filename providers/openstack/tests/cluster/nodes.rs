@@ -115,15 +115,21 @@ async fn looked(stage: &Stage) -> anyhow::Result<()> {
         .await
 }
 
+/// Makes a node one of another region, which this manager must not judge.
+async fn move_elsewhere(stage: &Stage, name: &str) -> anyhow::Result<()> {
+    stage.kubelets.stop_node(name)?;
+    let node = stage.node_api().get(name).await?;
+    let id = node.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
+    stage.node_api().delete(name, &DeleteParams::default()).await?;
+    let id = id.replace("openstack:///", "openstack://Elsewhere/");
+    stage.kubelets.register(NodeSpec::new(name).provider_id(id).initialized()).await?;
+    Ok(())
+}
+
 /// Stopped servers are tainted and started ones are not, deleted ones lose their Node, and doubt changes nothing.
 pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Result<()> {
     stage.nodes(6).await?;
-    // Another region's, which this manager must not judge.
-    let elsewhere = stage.servers[5].clone();
-    stage.kubelets.stop_node("node-5")?;
-    stage.node_api().delete("node-5", &DeleteParams::default()).await?;
-    let spec = NodeSpec::new("node-5").provider_id(format!("openstack://Elsewhere/{}", elsewhere.id)).initialized();
-    stage.kubelets.register(spec).await?;
+    move_elsewhere(stage, "node-5").await?;
     stage.start(&FLAGS).await?;
     let servers = stage.servers.clone();
     stage.cloud.delete(&servers[0]).await?;
@@ -161,6 +167,13 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Res
             Ok(if gone && !tainted { Ok(()) } else { Err(format!("gone: {gone}, tainted: {tainted}")) })
         })
         .await?;
+    // A page in the place of an answer says nothing, least of all that a server is gone.
+    let page = FaultKind::Body { code: 404, text: "<html>no such page</html>".into() };
+    stage.cloud.local.cloud().faults.add(Fault::new("/compute", page));
+    stage.kubelets.set_ready("node-4", Ready::Unknown).await?;
+    looked(stage).await?;
+    stage.node_api().get("node-4").await.context("it is there")?;
+    stage.cloud.local.cloud().faults.clear();
     // A server of the same name is another one.
     let again = stage.make("node-0").await?;
     let spec = stage.kubelets.stop_node("node-0")?;

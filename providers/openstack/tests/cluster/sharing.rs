@@ -120,6 +120,17 @@ pub(crate) async fn a_users_load_balancer_stays(stage: &mut Stage) -> anyhow::Re
     stage.stop().await
 }
 
+/// Has a Service show the address of a balancer, as it was left by who served it before.
+async fn was_served(stage: &Stage, name: &str, balancer: &str) -> anyhow::Result<()> {
+    let vip = stage.cloud.peek(|state| {
+        let mut balancers = state.octavia.load_balancers.iter();
+        balancers.find(|row| row.body.name == balancer).and_then(|row| row.body.vip_address.clone())
+    });
+    let status = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": vip, "ipMode": "VIP"}]}}}));
+    stage.services().patch_status(name, &PatchParams::default(), &status).await?;
+    Ok(())
+}
+
 /// A load balancer that upstream's manager made is taken over as it is: by its name, or by the name of old times.
 pub(crate) async fn what_upstream_made_is_taken_over(stage: &mut Stage) -> anyhow::Result<()> {
     stage.nodes(2).await?;
@@ -147,13 +158,7 @@ pub(crate) async fn what_upstream_made_is_taken_over(stage: &mut Stage) -> anyho
             "listeners": [listener],
         });
         made.push((name, make(stage, body).await?));
-        // As it was left: served.
-        let vip = stage.cloud.peek(|state| {
-            let mut balancers = state.octavia.load_balancers.iter();
-            balancers.find(|row| row.body.name == balancer).and_then(|row| row.body.vip_address.clone())
-        });
-        let status = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": vip, "ipMode": "VIP"}]}}}));
-        stage.services().patch_status(name, &PatchParams::default(), &status).await?;
+        was_served(stage, name, &balancer).await?;
     }
     let objects = |stage: &Stage| {
         stage.cloud.peek(|state| {

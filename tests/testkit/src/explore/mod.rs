@@ -146,7 +146,7 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// Reads `EXPLORE_SEED` (by default by chance), `EXPLORE_PAIRS` (by default 20), and `EXPLORE_REPLAY`, a line as failures
+    /// Reads `EXPLORE_SEED` (by default by chance), `EXPLORE_PAIRS` (by default 10), and `EXPLORE_REPLAY`, a line as failures
     /// show it.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Explorer {
             Some((name, faults)) => Ok((name.to_owned(), faults.parse().map_err(anyhow::Error::msg)?)),
             None => Err(anyhow::anyhow!("EXPLORE_REPLAY={text:?} is not <scenario>:<call>=<kind>,…")),
         });
-        let pairs = number("EXPLORE_PAIRS")?.map_or(Ok(20), usize::try_from)?;
+        let pairs = number("EXPLORE_PAIRS")?.map_or(Ok(10), usize::try_from)?;
         let seed = number("EXPLORE_SEED")?.unwrap_or_else(rand::random);
         Ok(Self { seed, pairs, replay: replay.transpose()? })
     }

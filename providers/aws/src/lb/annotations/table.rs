@@ -270,8 +270,8 @@ pub(in crate::lb) static DISABLE_SECURITY_GROUP: Key<bool> = boolean(Security, "
 
 pub(in crate::lb) static MANAGE_BACKEND_RULES: Key<bool> = boolean(Security, "manage-backend-security-group-rules")
     .from(Origin::Lbc)
-    .default("`false` with `security-groups`, else `true`")
-    .effect("Whether rules of the nodes' security groups are looked after.")
+    .default("`false` with `security-groups` for a class or type of the load balancer controller, else `true`")
+    .effect("Whether rules of the security groups of nodes and pods are looked after.")
     .errors(&["backendSG feature is required to manage worker node SG rules when frontendSG is manually specified"]);
 
 pub(in crate::lb) static PRIVATE_LINK_RULES: Key<bool> =

@@ -146,7 +146,6 @@ fn wanted(reads: &mut Reads<'_>) -> Option<Wanted> {
     };
     remarks::unenforced_sources(reads, &wanted);
     remarks::wrapped_health_checks(reads, &wanted);
-    remarks::unopened_pods(reads, &wanted);
     (!wanted.listeners.is_empty()).then_some(wanted)
 }
 

@@ -4,7 +4,7 @@ use ccm_core::provider::{EventKind, Remark, SourceRanges};
 
 use super::{Reads, TargetAttributes};
 use crate::{
-    api::elb::{HealthPort, HealthProtocol, TargetType},
+    api::elb::{HealthPort, HealthProtocol},
     lb::{
         annotations,
         model::{Groups, Wanted},
@@ -73,23 +73,6 @@ pub(super) fn wrapped_health_checks(reads: &mut Reads<'_>, wanted: &Wanted) {
         );
         reads.warn("ProxyProtocolHealthCheck", note);
     }
-}
-
-/// Says that nobody admits the balancer's traffic to pods: which security groups they are in is not known.
-pub(super) fn unopened_pods(reads: &mut Reads<'_>, wanted: &Wanted) {
-    let looked_after = !reads.settings.disable_security_group_ingress && wanted.security.manage_backend_rules;
-    if wanted.target_type != TargetType::Ip || !looked_after {
-        return;
-    }
-    let from = match wanted.security.groups {
-        Groups::Managed | Groups::Given(_) => "the load balancer's security groups",
-        Groups::Keep | Groups::Off => "the clients and the load balancer's subnets",
-    };
-    let note = format!(
-        "targets are pods, whose security groups are not looked after: allow traffic and health checks from {from} to the \
-         pods' ports there"
-    );
-    reads.warn("PodSecurityGroupsLeftAlone", note);
 }
 
 fn of_kube_proxy(reads: &Reads<'_>, port: HealthPort) -> bool {

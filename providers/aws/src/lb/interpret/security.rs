@@ -63,9 +63,10 @@ pub(super) fn read(reads: &mut Reads<'_>, sources: Vec<IpNet>) -> (Security, Vec
     let sources = if unset && !prefix_lists.is_empty() { Vec::new() } else { sources };
     // Upstream knows no prefix lists, and no network says what is in one.
     let as_upstream = reads.manner == Manner::Ccm && prefix_lists.is_empty();
+    let (manage_backend_rules, by_shared) = backend_rules(reads, &groups);
     let security = Security {
-        node_rules: if as_upstream { NodeRules::Networks } else { NodeRules::Group },
-        manage_backend_rules: manage_backend_rules(reads, &groups),
+        node_rules: if as_upstream && !by_shared { NodeRules::Networks } else { NodeRules::Group },
+        manage_backend_rules,
         private_link_rules: reads.annotations.get(&a::PRIVATE_LINK_RULES),
         prefix_lists,
         groups,
@@ -101,14 +102,17 @@ fn groups(reads: &mut Reads<'_>) -> Groups {
     }
 }
 
-fn manage_backend_rules(reads: &mut Reads<'_>, groups: &Groups) -> bool {
+/// Reads whether nodes' rules are looked after, and whether those are for the shared group beside given ones. Upstream looks
+/// after them whatever groups are given, the load balancer controller only when it is asked.
+fn backend_rules(reads: &mut Reads<'_>, groups: &Groups) -> (bool, bool) {
     let given = matches!(groups, Groups::Given(_));
     let asked = reads.annotations.get(&a::MANAGE_BACKEND_RULES);
     let shared = reads.settings.shared_backend_security_group || reads.settings.backend_security_group.is_some();
-    if given && asked == Some(true) && !shared {
+    let by_upstream = reads.manner == Manner::Ccm;
+    if given && asked == Some(true) && !shared && !by_upstream {
         let message =
             "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
         reads.annotations.wrong(&a::MANAGE_BACKEND_RULES.row, message);
     }
-    asked.unwrap_or(!given)
+    (asked.unwrap_or(!given || by_upstream), given && asked == Some(true) && shared)
 }

@@ -22,7 +22,7 @@ use crate::{
             DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
         },
     },
-    client::rephrased,
+    client::{in_line, rephrased},
     scope::Scope,
 };
 
@@ -30,6 +30,9 @@ use crate::{
 const MOST_RULES: usize = 200;
 /// Most values of a filter.
 const MOST_VALUES: usize = 200;
+
+/// How often a group is read that is put in doubt meanwhile.
+const READINGS: usize = 3;
 
 /// Security groups by ID.
 pub(crate) type Groups = BTreeMap<SecurityGroupId, Arc<SecurityGroup>>;
@@ -235,7 +238,7 @@ impl Book {
         change: impl Fn(&SecurityGroup) -> Change,
     ) -> Result<(), CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = op.queue(lock.lock()).await;
+        let _changing = in_line(op, lock.lock()).await?;
         self.amend_locked(op, id, why, change).await
     }
 
@@ -250,7 +253,7 @@ impl Book {
     ) -> Result<(), CloudError> {
         let ticket = Ticket::new(self, id, wanted);
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = op.queue(lock.lock()).await;
+        let _changing = in_line(op, lock.lock()).await?;
         ticket.end();
         let mut group = self.current(op, id).await?;
         if plan::missing(&group.ingress, wanted).is_empty() {
@@ -342,7 +345,7 @@ impl Book {
     /// Deletes a group; `false` while something uses it.
     pub(crate) async fn delete(&self, op: &Op, id: &SecurityGroupId, why: &str) -> Result<bool, CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = op.queue(lock.lock()).await;
+        let _changing = in_line(op, lock.lock()).await?;
         match self.scope.client.write(op, DeleteSecurityGroup { id: id.clone() }, why).await {
             Ok(()) => {}
             Err(error) if error.is("InvalidGroup.NotFound") => {}
@@ -406,8 +409,17 @@ impl Book {
         if let Some(group) = known() {
             return Ok(group);
         }
-        self.read(op, &[id.clone()]).await?;
-        known().ok_or_else(|| CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")))
+        for _ in 0..READINGS {
+            self.read(op, &[id.clone()]).await?;
+            if let Some(group) = known() {
+                return Ok(group);
+            }
+            // Somebody may have put it in doubt while it was read.
+            if !self.state.lock().doubtful.contains(id) {
+                return Err(CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")));
+            }
+        }
+        Err(CloudError::transient(format!("security group {id} changes while it is read")))
     }
 
     fn believed(&self, asked: Instant, max_age: Duration) -> Option<Arc<Groups>> {

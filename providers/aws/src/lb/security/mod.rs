@@ -23,8 +23,11 @@ use parking_lot::Mutex;
 
 use self::book::{Book, Groups};
 pub use self::managed::{FrontPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
-pub(crate) use self::removal::{in_use, references};
-use super::{model::Wanted, names};
+pub(crate) use self::{
+    plan::summary,
+    removal::{in_use, references},
+};
+use super::{model::Wanted, names, pods::Pods};
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
@@ -49,8 +52,10 @@ pub struct Exposure<'a> {
     pub lb_groups: &'a [SecurityGroupId],
     /// Its subnets.
     pub subnets: &'a [Subnet],
-    /// The instances that are its targets; none where addresses are, since it is not known what these belong to.
+    /// The instances that are its targets; none where pods are.
     pub instances: &'a [InstanceId],
+    /// The pods that are its targets; none where instances are.
+    pub pods: &'a Pods,
 }
 
 /// Rules by the group that they are to be on.
@@ -63,13 +68,27 @@ pub struct SecurityGroups {
     book: Book,
     /// What each load balancer needs of each group, since what two of them need alike is one rule under the name of one.
     needs: Mutex<HashMap<Box<str>, Needs>>,
+    /// What nobody opens to each load balancer.
+    left_alone: Mutex<HashMap<Box<str>, LeftAlone>>,
+    /// What was taken off along with what another load balancer lost, and could not be granted again yet.
+    owed: Mutex<BTreeMap<SecurityGroupId, BTreeSet<Rule>>>,
+}
+
+/// What is not opened to a load balancer, because it is not the cluster's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftAlone {
+    /// Security groups of pods, as they are called for people.
+    pub groups: BTreeSet<Box<str>>,
+    /// What pods have to admit; empty when nobody looks after it.
+    pub rules: BTreeSet<Rule>,
 }
 
 impl SecurityGroups {
     /// Makes the part, which knows nothing yet.
     pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
         let book = Book::new(scope.clone());
-        Self { scope, store, book, needs: Mutex::default() }
+        let (needs, left_alone, owed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { scope, store, book, needs, left_alone, owed }
     }
 
     /// Grants what the groups of nodes lack: one request for each group that lacks anything. Before the first listener.
@@ -81,6 +100,7 @@ impl SecurityGroups {
     pub async fn open(&self, op: &Op, e: &Exposure<'_>) -> Result<(), CloudError> {
         let Some(admission) = self.admission(op, e, self.trust()).await? else { return Ok(()) };
         self.remember(e, &admission);
+        self.left_alone.lock().insert(e.lb_name.into(), admission.left_alone.clone());
         // As they are from here on: who revokes something now knows that it is needed here, and grants it again.
         let groups = self.book.groups(op, self.trust()).await?;
         for id in &admission.chosen {
@@ -140,6 +160,11 @@ impl SecurityGroups {
         Ok(changes)
     }
 
+    /// Returns what was last found not to be opened to a load balancer.
+    pub fn left_alone(&self, lb_name: &str) -> LeftAlone {
+        self.left_alone.lock().get(lb_name).cloned().unwrap_or_default()
+    }
+
     /// How old rules may be where nothing asks for more: foreign edits are found by the drift check.
     fn trust(&self) -> Duration {
         self.scope.settings.drift_check_interval
@@ -165,7 +190,7 @@ fn planned(id: &SecurityGroupId, change: &plan::Change) -> Vec<PlannedChange> {
         (!rules.is_empty()).then(|| PlannedChange {
             operation: operation.into(),
             object: (&**id).into(),
-            reason: format!("{reason}: {}", plan::summary(rules)).into(),
+            reason: format!("{reason}: {}", summary(rules)).into(),
         })
     };
     let grant = named("AuthorizeSecurityGroupIngress", &change.grant, "rules are missing");

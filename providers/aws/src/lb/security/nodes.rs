@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use ccm_core::provider::{CloudError, Op};
+use ccm_core::provider::{CloudError, ErrorKind, Op};
 
 use super::{
-    Exposure, SecurityGroups,
+    Exposure, LeftAlone, SecurityGroups,
     book::Groups,
     plan::{self, Change},
     rules::{self, Admission},
@@ -14,8 +14,10 @@ use crate::{
     api::{
         InstanceId, SecurityGroupId,
         ec2::{Rule, SecurityGroup},
+        elb::TargetType,
     },
     cluster::Cluster,
+    lb::pods::Footing,
 };
 
 /// What the groups of nodes have to admit for one load balancer.
@@ -26,6 +28,16 @@ pub(super) struct Admitted {
     pub(super) chosen: BTreeSet<SecurityGroupId>,
     /// Rules that each of these needs.
     pub(super) rules: BTreeSet<Rule>,
+    /// What would have to admit it and is not ours.
+    pub(super) left_alone: LeftAlone,
+}
+
+/// Groups that have to admit a load balancer.
+#[derive(Default)]
+struct Chosen {
+    groups: BTreeSet<SecurityGroupId>,
+    /// Those that are not ours, as they are called for people.
+    foreign: BTreeSet<Box<str>>,
 }
 
 /// No rules.
@@ -53,12 +65,21 @@ impl SecurityGroups {
         let shared = self.shared_group(op, &groups);
         let admission = Admission::of(e, shared.as_ref());
         if admission == Admission::Unmanaged {
+            if e.wanted.target_type == TargetType::Ip {
+                // Nobody but us makes rules for pods, so that there shall be none.
+                let (chosen, rules, left_alone) = Default::default();
+                return Ok(Some(Admitted { groups, chosen, rules, left_alone }));
+            }
             self.note_health(op, e, groups).await;
             return Ok(None);
         }
         let rules = rules::nodes(e, admission);
-        let (groups, chosen) = self.chosen(op, e, groups).await?;
-        Ok(Some(Admitted { groups, chosen, rules }))
+        let (groups, Chosen { groups: chosen, foreign }) = self.chosen(op, e, groups).await?;
+        let left_alone = match e.wanted.target_type {
+            TargetType::Instance => LeftAlone::default(),
+            TargetType::Ip => LeftAlone { groups: foreign, rules: rules.clone() },
+        };
+        Ok(Some(Admitted { groups, chosen, rules, left_alone }))
     }
 
     /// Returns the groups that have to admit a load balancer, and all groups with them.
@@ -67,19 +88,47 @@ impl SecurityGroups {
         op: &Op,
         e: &Exposure<'_>,
         groups: Arc<Groups>,
-    ) -> Result<(Arc<Groups>, BTreeSet<SecurityGroupId>), CloudError> {
+    ) -> Result<(Arc<Groups>, Chosen), CloudError> {
+        match e.wanted.target_type {
+            TargetType::Instance => self.of_instances(op, e, groups).await,
+            TargetType::Ip => self.of_pods(op, e, groups).await,
+        }
+    }
+
+    async fn of_pods(
+        &self,
+        op: &Op,
+        e: &Exposure<'_>,
+        groups: Arc<Groups>,
+    ) -> Result<(Arc<Groups>, Chosen), CloudError> {
+        let named = e.pods.footings.iter().flat_map(|footing| &footing.groups);
+        let groups = self.book.with(op, groups, named).await?;
+        let mut chosen = Chosen::default();
+        for footing in &e.pods.footings {
+            match choose_of(&self.scope.cluster, &groups, footing).filter(|id| !self.is_protected(id)) {
+                Some(id) => drop(chosen.groups.insert(id)),
+                None => drop(chosen.foreign.insert(described(&groups, footing))),
+            }
+        }
+        Ok((groups, chosen))
+    }
+
+    async fn of_instances(
+        &self,
+        op: &Op,
+        e: &Exposure<'_>,
+        groups: Arc<Groups>,
+    ) -> Result<(Arc<Groups>, Chosen), CloudError> {
         let instances = self.store.look_up(op, e.instances, self.trust()).await?;
         let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
         let instances: Vec<_> = instances.collect();
         let named = instances.iter().flat_map(|instance| &instance.security_groups);
         let groups = self.book.with(op, groups, named).await?;
-        let mut chosen = BTreeSet::new();
+        let mut chosen = Chosen::default();
         for instance in &instances {
             match choose(&self.scope.cluster, &groups, &instance.id, &instance.security_groups)? {
                 Some(id) if self.is_protected(&id) => {}
-                Some(id) => {
-                    chosen.insert(id);
-                }
+                Some(id) => drop(chosen.groups.insert(id)),
                 None => tracing::warn!(instance = %instance.id, "instance has no security group to open"),
             }
         }
@@ -91,7 +140,10 @@ impl SecurityGroups {
     async fn note_health(&self, op: &Op, e: &Exposure<'_>, groups: Arc<Groups>) {
         let rules = rules::nodes(e, Admission::Networks).into_iter().filter(|rule| rules::health_of(rule).is_some());
         match self.chosen(op, e, groups).await {
-            Ok((groups, chosen)) => self.remember(e, &Admitted { groups, chosen, rules: rules.collect() }),
+            Ok((groups, Chosen { groups: chosen, .. })) => {
+                let (rules, left_alone) = (rules.collect(), LeftAlone::default());
+                self.remember(e, &Admitted { groups, chosen, rules, left_alone });
+            }
             // It stays unknown, and its Service does not suffer.
             Err(error) => tracing::debug!(load_balancer = e.lb_name, error = error.chain(), "health rules are kept"),
         }
@@ -111,32 +163,57 @@ impl SecurityGroups {
         groups: &Groups,
         wanted: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
     ) -> Result<(), CloudError> {
+        self.repay(op).await?;
         for (id, group) in groups {
             let wanted = wanted(id);
             let revoked = self.withdrawn(lb_name, group, wanted).revoke;
             if revoked.is_empty() {
                 continue;
             }
+            // From here on, whatever becomes of this call.
+            let mut needed = self.needed(id, lb_name);
+            needed.retain(|rule| plan::holds(&revoked, rule));
+            if !needed.is_empty() {
+                self.owed.lock().entry(id.clone()).or_default().extend(needed);
+            }
             let why = format!("load balancer {lb_name} does not need it");
             self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted)).await?;
-            self.restore(op, id, lb_name, &revoked).await;
+            self.repay(op).await?;
         }
         Ok(())
     }
 
-    /// Grants again what another load balancer needs as well and had under the name of the one that lost it. That the
-    /// other lacks it until its next check is no reason to keep the one.
-    async fn restore(&self, op: &Op, id: &SecurityGroupId, lb_name: &str, revoked: &[Rule]) {
-        let mut needed = self.needed(id, lb_name);
-        needed.retain(|rule| plan::holds(revoked, rule));
-        if needed.is_empty() {
-            return;
+    /// Grants again what another load balancer needs as well and had under the name of the one that lost it. Whoever comes
+    /// next does it if this fails.
+    async fn repay(&self, op: &Op) -> Result<(), CloudError> {
+        let owed = self.owed.lock().clone();
+        for (id, rules) in owed {
+            let mut due = rules.clone();
+            let needed = self.needed(&id, "");
+            due.retain(|rule| needed.contains(rule));
+            if !due.is_empty() {
+                let change = |group: &_| grants(group, &due);
+                match self.book.amend(op, &id, "another load balancer needs it", change).await {
+                    Ok(()) => {}
+                    Err(error) if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) => {
+                        return Err(error);
+                    }
+                    // That it cannot be had is no reason to keep what the one has left; the other's next check tells.
+                    Err(error) => {
+                        let error = error.chain();
+                        tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
+                    }
+                }
+            }
+            let mut owed = self.owed.lock();
+            if let Some(left) = owed.get_mut(&id) {
+                left.retain(|rule| !rules.contains(rule));
+                if left.is_empty() {
+                    owed.remove(&id);
+                }
+            }
         }
-        let change = |group: &_| grants(group, &needed);
-        if let Err(error) = self.book.amend(op, id, "another load balancer needs it", change).await {
-            let error = error.chain();
-            tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
-        }
+        Ok(())
     }
 
     /// Works out what to take off a group.
@@ -201,4 +278,28 @@ pub(super) fn choose(
             )))
         }
     }
+}
+
+/// Chooses the group of an interface that a pod has an address of: the one with the cluster's tag. The only one counts
+/// without a tag where it is an instance's of the cluster, as with nodes. Several with the tag are no mistake of the Service.
+pub(super) fn choose_of(cluster: &Cluster, groups: &Groups, footing: &Footing) -> Option<SecurityGroupId> {
+    let known: Vec<_> = footing.groups.iter().filter_map(|id| groups.get(id)).collect();
+    let tagged: Vec<_> = known.iter().filter(|group| cluster.has(&group.tags)).collect();
+    match (&*tagged, &*known) {
+        ([one], _) => Some(one.id.clone()),
+        ([], [one]) if footing.groups.len() == 1 && footing.of_cluster && !Cluster::any(&one.tags) => {
+            Some(one.id.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Names the groups of an interface, for people.
+fn described(groups: &Groups, footing: &Footing) -> Box<str> {
+    let name = |id: &SecurityGroupId| match groups.get(id) {
+        Some(group) => format!("{id} ({})", group.name),
+        None => id.to_string(),
+    };
+    let names: Vec<_> = footing.groups.iter().map(name).collect();
+    if names.is_empty() { "an interface without any".into() } else { names.join(" with ").into() }
 }

@@ -6,7 +6,7 @@ use ccm_core::provider::CloudError;
 use ipnet::IpNet;
 
 use super::{
-    super::model::{Groups, Wanted},
+    super::model::{Groups, NodeRules, Wanted},
     rules,
 };
 use crate::{
@@ -152,6 +152,7 @@ pub(crate) fn front<'a>(
     let security = &wanted.security;
     // A balancer that was made without a group can never get one.
     let fixed = existing.is_some_and(<[_]>::is_empty);
+    let by_upstream = security.node_rules == NodeRules::Networks;
     let shared = settings.shared_backend_security_group && security.manage_backend_rules;
     match &security.groups {
         Groups::Off if existing.is_some_and(|groups| !groups.is_empty()) => Err(CloudError::invalid_input(format!(
@@ -160,13 +161,14 @@ pub(crate) fn front<'a>(
             wanted.name
         ))),
         Groups::Keep | Groups::Off => Ok(Front::Alone),
-        Groups::Given(_) if security.manage_backend_rules && !shared => Err(CloudError::invalid_input(
+        Groups::Given(_) if security.manage_backend_rules && !by_upstream && !shared => Err(CloudError::invalid_input(
             "service.beta.kubernetes.io/aws-load-balancer-manage-backend-security-group-rules: backendSG feature is \
              required to manage worker node SG rules when frontendSG is manually specified",
         )),
         _ if fixed => Ok(Front::Alone),
         Groups::Managed => Ok(Front::Managed { shared }),
-        Groups::Given(names) => Ok(Front::Given { names, shared }),
+        // They are exactly what was given, unless the shared one was asked for.
+        Groups::Given(names) => Ok(Front::Given { names, shared: shared && !by_upstream }),
     }
 }
 

@@ -43,6 +43,7 @@ impl SecurityGroups {
     ) -> Result<Progress, CloudError> {
         let groups = self.book.groups(op, self.age(op)).await?;
         self.needs.lock().remove(lb_name);
+        self.left_alone.lock().remove(lb_name);
         if !self.scope.settings.disable_security_group_ingress {
             let nothing = BTreeSet::new();
             self.withdraw(op, lb_name, &groups, |_| &nothing).await?;

@@ -6,7 +6,10 @@ use ccm_core::k8s::IpFamily;
 use ipnet::IpNet;
 
 use super::{
-    super::model::{NodeRules, Wanted, WantedListener},
+    super::{
+        model::{NodeRules, Wanted, WantedListener},
+        pods::one_port,
+    },
     Exposure,
 };
 use crate::api::{
@@ -76,7 +79,14 @@ impl<'a> Admission<'a> {
             return Self::Unmanaged;
         }
         if let Some(group) = e.lb_groups.iter().find(|group| Some(*group) == shared) {
-            return Self::Shared(group);
+            // Ports of pods are not among those of nodes, so that every Service needs rules of its own.
+            let own = || e.lb_groups.iter().filter(|id| *id != group).min();
+            return match (e.wanted.target_type, e.wanted.security.node_rules) {
+                (TargetType::Instance, _) => Self::Shared(group),
+                (TargetType::Ip, NodeRules::Group) => Self::Group(own().unwrap_or(group)),
+                // Upstream could not delete a group that rules refer to.
+                (TargetType::Ip, NodeRules::Networks) => Self::Group(group),
+            };
         }
         match e.wanted.security.node_rules {
             NodeRules::Networks => Self::Networks,
@@ -115,9 +125,7 @@ pub(crate) fn nodes(e: &Exposure<'_>, admission: Admission<'_>) -> BTreeSet<Rule
 fn by_network(e: &Exposure<'_>) -> BTreeSet<Rule> {
     let (client, health) = (format!("{CLIENT}{}", e.lb_name), format!("{HEALTH}{}", e.lb_name));
     let mut rules = BTreeSet::new();
-    let targets =
-        || e.wanted.listeners.iter().filter_map(|listener| Some((listener, target_port(e.wanted, listener)?)));
-    for (listener, port) in targets() {
+    for (listener, port) in targets(e) {
         for network in clients(e, listener) {
             for protocol in protocols(listener.target_group.protocol) {
                 rules.insert(rule(protocol, port, RuleSource::Cidr(network), &client));
@@ -125,10 +133,10 @@ fn by_network(e: &Exposure<'_>) -> BTreeSet<Rule> {
             rules.insert(too_big(network, MTU));
         }
     }
-    if clients_cover_health(e.wanted) {
+    if clients_cover_health(e) {
         return rules;
     }
-    for (listener, port) in targets() {
+    for (listener, port) in targets(e) {
         let port = health_port(listener, port);
         let networks = subnets_of(e, listener.target_group.family);
         rules.extend(networks.map(|network| rule("tcp", port, RuleSource::Cidr(network), &health)));
@@ -142,22 +150,32 @@ fn by_network(e: &Exposure<'_>) -> BTreeSet<Rule> {
 
 /// Upstream asks for no health rules when everybody may connect, everything is TCP, and health checks go to the very ports
 /// that clients go to. Anything else has them for every port.
-fn clients_cover_health(wanted: &Wanted) -> bool {
-    let everybody = |family| wanted.sources.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
-    let targets = || wanted.listeners.iter().filter_map(|listener| Some((listener, target_port(wanted, listener)?)));
-    let ports: BTreeSet<_> = targets().map(|(_, port)| port).collect();
-    let checked: BTreeSet<_> = targets().map(|(listener, port)| health_port(listener, port)).collect();
-    wanted.sources.iter().all(|network| network.prefix_len() == 0)
-        && targets().all(|(listener, _)| {
+fn clients_cover_health(e: &Exposure<'_>) -> bool {
+    let sources = &e.wanted.sources;
+    let everybody = |family| sources.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
+    let ports: BTreeSet<_> = targets(e).map(|(_, port)| port).collect();
+    let checked: BTreeSet<_> = targets(e).map(|(listener, port)| health_port(listener, port)).collect();
+    sources.iter().all(|network| network.prefix_len() == 0)
+        && targets(e).all(|(listener, _)| {
             matches!(listener.target_group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
                 && everybody(listener.target_group.family)
+                && sees_clients(e, listener)
         })
         && ports == checked
+}
+
+/// Tells whether networks of clients are admitted. Upstream admits them to nodes whether or not their addresses get there;
+/// it has no pods as targets, which need not be open to more than what reaches them.
+fn sees_clients(e: &Exposure<'_>, listener: &WantedListener) -> bool {
+    e.wanted.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
 }
 
 /// Returns the networks that connections to a target come from: those of clients, and those of the load balancer where it
 /// puts its own address in place of theirs.
 fn clients(e: &Exposure<'_>, listener: &WantedListener) -> BTreeSet<IpNet> {
+    if !sees_clients(e, listener) {
+        return subnets_of(e, listener.target_group.family).collect();
+    }
     let mut networks: BTreeSet<IpNet> = e.wanted.sources.iter().map(IpNet::trunc).collect();
     let family = listener.target_group.family;
     let open = networks.iter().any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family);
@@ -173,7 +191,7 @@ fn clients(e: &Exposure<'_>, listener: &WantedListener) -> BTreeSet<IpNet> {
 fn by_group(e: &Exposure<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
     let description = format!("{GROUP}{}", e.lb_name);
     let source = || RuleSource::Group(group.clone(), None);
-    ports(e.wanted).map(|(protocol, port)| rule(protocol, port, source(), &description)).collect()
+    ports(e).map(|(protocol, port)| rule(protocol, port, source(), &description)).collect()
 }
 
 fn shared(e: &Exposure<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
@@ -185,25 +203,27 @@ fn shared(e: &Exposure<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
         source: source(),
         description: SHARED.into(),
     };
-    let outside = ports(e.wanted).filter(|(_, port)| !(first..=last).contains(port));
+    let outside = ports(e).filter(|(_, port)| !(first..=last).contains(port));
     let outside = outside.map(|(protocol, port)| rule(protocol, port, source(), SHARED));
     outside.chain(["tcp", "udp"].map(range)).collect()
 }
 
 /// Returns every protocol and port that the load balancer connects to on targets.
-fn ports(wanted: &Wanted) -> impl Iterator<Item = (&'static str, u16)> {
-    wanted.listeners.iter().filter_map(|listener| Some((listener, target_port(wanted, listener)?))).flat_map(
-        |(listener, port)| {
-            let traffic = protocols(listener.target_group.protocol).iter().map(move |protocol| (*protocol, port));
-            traffic.chain([("tcp", health_port(listener, port))])
-        },
-    )
+fn ports<'a>(e: &'a Exposure<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
+    targets(e).flat_map(|(listener, port)| {
+        let traffic = protocols(listener.target_group.protocol).iter().map(move |protocol| (*protocol, port));
+        traffic.chain([("tcp", health_port(listener, port))])
+    })
 }
 
-/// Returns the port of targets; `None` for addresses behind a named port, each of which may have another.
-fn target_port(wanted: &Wanted, listener: &WantedListener) -> Option<u16> {
-    let port = listener.target_group.port.get();
-    (wanted.target_type == TargetType::Instance || port != 1).then_some(port)
+/// Returns every port that targets of each listener have.
+fn targets<'a>(e: &Exposure<'a>) -> impl Iterator<Item = (&'a WantedListener, u16)> + use<'a> {
+    let (wanted, pods) = (e.wanted, e.pods);
+    wanted.listeners.iter().flat_map(move |listener| {
+        let named = || pods.ports.get(&(listener.port, listener.protocol)).cloned().unwrap_or_default();
+        let ports = one_port(wanted, listener).map_or_else(named, |port| [port].into());
+        ports.into_iter().map(move |port| (listener, port))
+    })
 }
 
 fn health_port(listener: &WantedListener, traffic: u16) -> u16 {

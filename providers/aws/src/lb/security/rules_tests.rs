@@ -4,6 +4,7 @@ use crate::{
     lb::{
         fixtures::{checked_at, listener, subnet, wanted, with_v4, with_v6},
         model::{Groups, NodeRules},
+        pods::NO_PODS,
     },
 };
 
@@ -31,7 +32,8 @@ fn shown(rules: &BTreeSet<Rule>) -> Vec<String> {
 fn on_nodes(wanted: &Wanted, lb_groups: &[&str], shared: Option<&str>) -> Vec<String> {
     let lb_groups: Vec<SecurityGroupId> = lb_groups.iter().map(|id| (*id).into()).collect();
     let subnets = subnets();
-    let e = Exposure { wanted, lb_name: "a1", lb_groups: &lb_groups, subnets: &subnets, instances: &[] };
+    let e =
+        Exposure { wanted, lb_name: "a1", lb_groups: &lb_groups, subnets: &subnets, instances: &[], pods: &NO_PODS };
     let shared = shared.map(SecurityGroupId::from);
     shown(&nodes(&e, Admission::of(&e, shared.as_ref())))
 }

@@ -20,7 +20,10 @@ use crate::{
     cluster::Cluster,
     config::Settings,
     fake::World,
-    lb::model::{Groups as Choice, NodeRules, WantedListener},
+    lb::{
+        model::{Groups as Choice, NodeRules, WantedListener},
+        pods::NO_PODS,
+    },
 };
 
 /// A cluster in the in-memory AWS, with the part under test.
@@ -65,7 +68,7 @@ impl Case {
 
     pub(super) fn exposure<'a>(&'a self, wanted: &'a Wanted, lb_groups: &'a [SecurityGroupId]) -> Exposure<'a> {
         let instances = &self.world.nodes;
-        Exposure { wanted, lb_name: &wanted.name, lb_groups, subnets: &self.subnets, instances }
+        Exposure { wanted, lb_name: &wanted.name, lb_groups, subnets: &self.subnets, instances, pods: &NO_PODS }
     }
 
     /// Everything that a reconcile does.

@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
-    k8s::{EndpointSliceView, EndpointView, Protocol, SlicePort, Taint, TaintEffect},
+    k8s::{Taint, TaintEffect},
     provider::{BackendSet, Claim, Depth, ErrorKind, LbSpec, LoadBalancers, Progress},
 };
 
-use super::rig::{Rig, fresh, published, service, with};
+use super::rig::{Rig, fresh, published, service, slice, with};
 use crate::{
     api::{
         Action, Tags,
@@ -385,27 +385,6 @@ async fn a_budget_of_reads_that_is_used_up_is_a_wait_of_each_operation() {
     let error = rig.plan(&web).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient, "AWS did not throttle: {error}");
     assert_eq!(rig.aws.writes(), 0);
-}
-
-fn slice(endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
-    let endpoint = |(ip, ready, terminating): &(&str, bool, bool)| EndpointView {
-        addresses: [ip.parse().unwrap()].into(),
-        node: None,
-        zone: None,
-        ready: *ready,
-        serving: *ready,
-        terminating: *terminating,
-    };
-    let port = |name: &str, number: u16| SlicePort {
-        name: name.into(),
-        protocol: Protocol::Tcp,
-        port: number.try_into().ok(),
-    };
-    Arc::new(EndpointSliceView {
-        ports: [port("p80", 8080), port("other", 9090)].into(),
-        endpoints: endpoints.iter().map(endpoint).collect(),
-        ..EndpointSliceView::named("default", "web-1", "web")
-    })
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,12 +25,16 @@ fn cases() -> Vec<Case> {
         service.ports[0].node_port = number.try_into().ok();
         service
     };
+    let pods = |service| with(service, "nlb-target-type", "ip");
+    let unmanaged = |service| with(service, "manage-backend-security-group-rules", "false");
     let without_rules = || Settings { disable_security_group_ingress: true, ..Settings::default() };
     vec![
         ("protocols", Settings::default(), vec![two(), udp(1, two()), udp(0, udp(1, two()))]),
         ("node ports", without_rules(), vec![two(), node_port(31111, two())]),
         ("ranges", managed(), vec![two(), ServiceView { source_ranges: ["10.1.0.0/16".into()].into(), ..two() }]),
         ("two ports", Settings::default(), vec![two(), service("web", &[443, 8443])]),
+        ("pods", Settings::default(), vec![pods(two()), two(), pods(two())]),
+        ("pods and groups", managed(), vec![pods(two()), two(), unmanaged(pods(two()))]),
         ("managed groups", managed(), vec![two(), service("web", &[80])]),
         (
             "attributes and tags",

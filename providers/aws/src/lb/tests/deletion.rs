@@ -249,3 +249,19 @@ async fn rules_go_although_one_of_them_went_before() {
     rig.remove(&web).await;
     assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_is_in_use_keeps_its_target_groups_and_rules() {
+    let rig = Rig::with(1, managed());
+    let before = rig.aws.everything();
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    let there = rig.aws.everything();
+    rig.aws.fail_next(Action::DeleteLoadBalancer, "ResourceInUse");
+    let first = rig.delete(&web).await.unwrap();
+    assert!(matches!(first, Progress::Pending { .. }), "{first:?}");
+    assert!(rig.aws.everything() == there, "{}", there.diff(&rig.aws.everything()));
+    assert_eq!(rig.reasons(), ["LoadBalancerInUse"]);
+    rig.remove(&web).await;
+    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+}

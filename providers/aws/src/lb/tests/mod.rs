@@ -7,6 +7,7 @@ mod crash;
 mod deletion;
 mod matrix;
 mod mending;
+mod pods;
 mod rig;
 mod takeover;
 mod turns;

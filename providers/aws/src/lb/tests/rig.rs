@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
-    k8s::{IpFamily, LbIngress, LbStatus, NodeView, Protocol, ServicePort, ServiceView, well_known as wk},
+    k8s::{
+        EndpointSliceView, EndpointView, IpFamily, LbIngress, LbStatus, NodeView, Protocol, ServicePort, ServiceView,
+        SlicePort, well_known as wk,
+    },
     provider::{
         BackendSet, CloudError, Depth, EventKind, LbOutcome, LbRef, LbSpec, LoadBalancers, ObjectEvents, Op,
         PlannedChange, Progress, SourceRanges,
@@ -34,12 +37,17 @@ impl ObjectEvents for Events {
     }
 }
 
+/// Address of a pod on the first node.
+pub(super) const POD: &str = "10.0.128.200";
+
 /// A process that looks after load balancers of a cluster.
 pub(super) struct Rig {
     pub(super) world: World,
     pub(super) aws: Aws,
     pub(super) balancers: NetworkLoadBalancers,
     pub(super) nodes: Vec<Arc<NodeView>>,
+    /// Targets of Services with the annotation that asks for pods.
+    pub(super) pods: Vec<Arc<EndpointSliceView>>,
     pub(super) events: Arc<Events>,
     pub(super) store: Arc<InstanceStore>,
     settings: Settings,
@@ -53,6 +61,9 @@ impl Rig {
     pub(super) fn with(nodes: usize, settings: Settings) -> Self {
         let world = World::small(nodes);
         let settings = Settings { default_type: DefaultType::Nlb, ..settings };
+        for id in world.nodes.iter().take(1) {
+            world.aws.assign_ip(id, POD);
+        }
         let nodes = world.nodes.iter().map(node).collect();
         Self::start(world, nodes, settings)
     }
@@ -85,13 +96,14 @@ impl Rig {
         };
         let store = InstanceStore::new(scope.clone());
         let balancers = NetworkLoadBalancers::new(scope, store.clone());
-        Self { aws: world.aws.clone(), world, balancers, nodes, events: Arc::default(), store, settings }
+        let pods = vec![slice(&[(POD, true, false)])];
+        Self { aws: world.aws.clone(), world, balancers, nodes, pods, events: Arc::default(), store, settings }
     }
 
     /// Ends this process and starts another, which knows nothing.
     pub(super) fn restart(self) -> Self {
         self.aws.revive();
-        Self::start(self.world, self.nodes, self.settings)
+        Self { pods: self.pods, ..Self::start(self.world, self.nodes, self.settings) }
     }
 
     pub(super) fn add_node(&mut self) -> InstanceId {
@@ -116,7 +128,10 @@ impl Rig {
             cluster: CLUSTER.into(),
             service: Arc::new(service.clone()),
             sources: SourceRanges::of(service).unwrap(),
-            backends: BackendSet::Nodes(self.nodes.clone()),
+            backends: match service.annotations.get(&*format!("{PREFIX}nlb-target-type")).map(|kind| &**kind) {
+                Some("ip") => BackendSet::Endpoints(self.pods.clone()),
+                _ => BackendSet::Nodes(self.nodes.clone()),
+            },
         }
     }
 
@@ -210,6 +225,33 @@ pub(super) fn service(name: &str, ports: &[u16]) -> ServiceView {
         finalizers: [Arc::from(wk::FINALIZER_LOAD_BALANCER)].into(),
         ..ServiceView::named("default", name)
     }
+}
+
+/// Endpoints of `web`: address, whether it is ready, whether it is about to end.
+pub(super) fn slice(endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
+    slice_at(8080, endpoints)
+}
+
+/// The same with a port.
+pub(super) fn slice_at(number: u16, endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
+    let endpoint = |(ip, ready, terminating): &(&str, bool, bool)| EndpointView {
+        addresses: [ip.parse().unwrap()].into(),
+        node: None,
+        zone: None,
+        ready: *ready,
+        serving: *ready,
+        terminating: *terminating,
+    };
+    let port = |name: &str, number: u16| SlicePort {
+        name: name.into(),
+        protocol: Protocol::Tcp,
+        port: number.try_into().ok(),
+    };
+    Arc::new(EndpointSliceView {
+        ports: [port("p80", number), port("other", 9090)].into(),
+        endpoints: endpoints.iter().map(endpoint).collect(),
+        ..EndpointSliceView::named("default", "web-1", "web")
+    })
 }
 
 /// Adds an annotation of ours by its suffix.

@@ -52,6 +52,7 @@ fn interface(id: &str, index: Option<i32>, check: Option<bool>) -> InstanceInter
         in_use: true,
         private_ips: Vec::new(),
         ipv6_addresses: Vec::new(),
+        prefixes: Vec::new(),
         source_dest_check: check,
         security_groups: Vec::new(),
     }

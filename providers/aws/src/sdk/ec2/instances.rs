@@ -75,12 +75,16 @@ fn state(name: &types::InstanceStateName) -> InstanceState {
 fn interface(from: types::InstanceNetworkInterface) -> Result<InstanceInterface, AwsError> {
     let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
     let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
+    let v4 = from.ipv4_prefixes.unwrap_or_default().into_iter().filter_map(|prefix| prefix.ipv4_prefix);
+    let v6 = from.ipv6_prefixes.unwrap_or_default().into_iter().filter_map(|prefix| prefix.ipv6_prefix);
     Ok(InstanceInterface {
         id: id(Action::DescribeInstances, from.network_interface_id, "a network interface's ID")?,
         device_index: from.attachment.and_then(|attachment| attachment.device_index),
         in_use: from.status == Some(types::NetworkInterfaceStatus::InUse),
         private_ips: private_ips.filter_map(|ip| maybe(ip.private_ip_address)).collect(),
         ipv6_addresses: ipv6_addresses.filter_map(|ip| maybe(ip.ipv6_address)).collect(),
+        // Rules for pods need them, and nothing else does.
+        prefixes: v4.chain(v6).filter_map(|prefix| prefix.parse().ok()).collect(),
         source_dest_check: from.source_dest_check,
         security_groups: from
             .groups

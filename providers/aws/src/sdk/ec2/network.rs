@@ -34,13 +34,18 @@ pub(in crate::sdk) async fn describe_interfaces(
         .set_next_token(call.token);
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
     let items = answer.network_interfaces.unwrap_or_default().into_iter().map(|from| {
+        let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
         let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
+        let groups = from.groups.unwrap_or_default().into_iter();
         Ok(NetworkInterface {
             id: id(ACTION, from.network_interface_id, "a network interface's ID")?,
             zone: text(from.availability_zone),
             private_dns_name: text(from.private_dns_name),
             private_ip: text(from.private_ip_address),
+            private_ips: private_ips.filter_map(|ip| maybe(ip.private_ip_address)).collect(),
             ipv6_addresses: ipv6_addresses.filter_map(|ip| maybe(ip.ipv6_address)).collect(),
+            security_groups: groups.filter_map(|group| maybe(group.group_id)).collect(),
+            instance: from.attachment.and_then(|attachment| maybe(attachment.instance_id)),
         })
     });
     Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_token) })

@@ -422,23 +422,30 @@ pub(super) fn managed(places: &Places) -> Vec<Case> {
         .ports(&[("TCP", 443), ("UDP", 53)])
         .with("ssl-cert", certificate),
         // The group that was there before is nobody's here: it stays as it is.
-        Case::new("mine", &[": groups mine", "!group nodes: tcp {80}-{80}", "!group mine: tcp"])
-            .with("security-groups", &places.group)
-            .with("inbound-sg-rules-on-private-link-traffic", "off")
-            .change(
-                json!({"security-groups": null}),
-                &[
-                    ": groups managed-default-mine",
-                    "group mine: is mine",
-                    "group nodes: tcp {80}-{80} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
-                ],
-            ),
+        Case::new(
+            "mine",
+            &[
+                ": groups mine",
+                "group nodes: tcp {80}-{80} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
+                "!group mine: tcp",
+            ],
+        )
+        .with("security-groups", &places.group)
+        .with("inbound-sg-rules-on-private-link-traffic", "off")
+        .change(
+            json!({"security-groups": null}),
+            &[
+                ": groups managed-default-mine",
+                "group mine: is mine",
+                "group nodes: tcp {80}-{80} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
+            ],
+        ),
         Case::new("swap", &[": groups managed-default-swap"]).change(
             json!({"security-groups": places.group}),
             &[
                 ": groups mine",
                 "!group managed-default-swap",
-                // Rules by network stay as they are for given groups, as upstream leaves them.
+                // Rules by network are the same for given groups, as with upstream.
                 "group nodes: tcp {80}-{80} from 0.0.0.0/0 kubernetes.io/rule/nlb/client={owner}",
             ],
         ),

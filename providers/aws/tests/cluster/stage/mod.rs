@@ -16,7 +16,7 @@ use ccm_aws::{
     sdk,
 };
 use ccm_e2e::{
-    ccm::{Ccm, Signal},
+    ccm::{self, Ccm, Signal},
     manifests,
     server::{Kind, Server},
 };
@@ -245,6 +245,23 @@ impl<'a> Stage<'a> {
 
     /// Starts another program in the place of ours, with flags of its own.
     pub(crate) async fn start_program(&mut self, program: &Path, flags: &[&str]) -> anyhow::Result<()> {
+        let args = self.args(program, None, flags).await?;
+        let name = format!("ccm-{}", self.started);
+        self.started += 1;
+        self.process = Some(Ccm::start(Path::new("/usr/bin/env"), self.directory.path(), &name, args).await?);
+        Ok(())
+    }
+
+    /// Runs the subcommand `orphans` to its end: its exit code, and its report where it made one.
+    pub(crate) async fn orphans(&self, flags: &[&str]) -> anyhow::Result<(Option<i32>, Value)> {
+        let program = Path::new(env!("CARGO_BIN_EXE_ccm-aws"));
+        let flags: Vec<&str> = ["--output=json"].iter().chain(flags).copied().collect();
+        let args = self.args(program, Some("orphans"), &flags).await?;
+        ccm::report(Path::new("/usr/bin/env"), &args, SOON).await
+    }
+
+    /// Arguments for `env` that make it a program on this stage.
+    async fn args(&self, program: &Path, word: Option<&str>, flags: &[&str]) -> anyhow::Result<Vec<OsString>> {
         let kubeconfig = self.directory.path().join("kubeconfig");
         self.server.write_kubeconfig(&kubeconfig, USER).await?;
         if let Ok(embedded) = self.server.as_embedded() {
@@ -256,14 +273,12 @@ impl<'a> Stage<'a> {
         let mut args: Vec<OsString> =
             ["AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=secret"].map(Into::into).into();
         args.push(program.into());
+        args.extend(word.map(Into::into));
         args.extend(FLAGS.map(Into::into));
         args.push(format!("--kubeconfig={}", kubeconfig.display()).into());
         args.push(format!("--cloud-config={}", cloud_config.display()).into());
         args.extend(flags.iter().map(Into::into));
-        let name = format!("ccm-{}", self.started);
-        self.started += 1;
-        self.process = Some(Ccm::start(Path::new("/usr/bin/env"), self.directory.path(), &name, args).await?);
-        Ok(())
+        Ok(args)
     }
 
     /// Ends the process in order.

@@ -60,11 +60,11 @@ impl Query {
         row
     }
 
-    /// Writes the address of another page: the same query but for these; of filters and fields Octavia says nothing.
+    /// Writes the address of another page: the same query but for these; Octavia leaves out filters and fields.
     pub(super) fn page(&self, style: Style, limit: usize, marker: &str, reverse: bool) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         let stays = |key: &str| match style {
-            Style::Octavia => matches!(key, "sort" | "sort_key"),
+            Style::Octavia => matches!(key, "sort" | "sort_key" | "sort_dir"),
             _ => !matches!(key, "limit" | "marker" | "page_reverse"),
         };
         query.extend_pairs(self.pairs().filter(|(key, _)| stays(key)));

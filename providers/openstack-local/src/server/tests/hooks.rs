@@ -116,3 +116,37 @@ async fn hooks_are_served_over_http_only_when_asked_for() {
     assert_eq!(cloud.post("/admin/clock", "", json!({"seconds": 3600})).await.status, 200);
     assert_eq!(cloud.get(PATH, &token).await.status, 401, "the token has ended");
 }
+
+#[tokio::test(start_paused = true)]
+async fn stuck_requests_are_never_answered_whether_they_are_done_or_not() {
+    let cloud = Asked::new(Settings::default());
+    let token = cloud.token("demo").await;
+    let faults = &cloud.local.cloud().faults;
+    let networks =
+        async || cloud.get("/network/v2.0/networks", &token).await.body["networks"].as_array().unwrap().len();
+    for (done, there) in [(false, 1), (true, 2)] {
+        faults.add(Fault::of_changes(FaultKind::Stuck { done }).after(1));
+        let make = async || cloud.post("/network/v2.0/networks", &token, json!({"network": {}})).await;
+        if !done {
+            assert_eq!(make().await.status, 201, "the first is let through");
+        }
+        // A look and a token are no changes.
+        cloud.token("demo").await;
+        networks().await;
+        if done {
+            let first = cloud.post("/network/v2.0/nothing", &token, json!({})).await;
+            assert_eq!(first.status, 404);
+        }
+        {
+            let stuck = make();
+            tokio::pin!(stuck);
+            let waited = tokio::time::timeout(Duration::from_secs(3600), &mut stuck).await;
+            assert!(waited.is_err(), "{waited:?}");
+            assert_eq!(faults.stuck(), 1);
+        }
+        // The client has closed the connection.
+        assert_eq!(faults.stuck(), 0);
+        faults.clear();
+        assert_eq!(networks().await, there, "done: {done}");
+    }
+}

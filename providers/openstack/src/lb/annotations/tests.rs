@@ -41,7 +41,7 @@ fn truths_are_true_and_false_alone() {
     }
 }
 
-// A18 A19 A20 A21 A22 A23 A24 A25 A26
+// A19 A20 A21 A22 A23 A24 A25 A26
 #[test]
 fn a_text_that_is_there_wins_even_when_it_is_empty() {
     let key = CLASS.key();

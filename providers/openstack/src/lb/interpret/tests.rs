@@ -4,6 +4,7 @@ use ccm_core::k8s::{Protocol, ServicePort, SessionAffinity, TrafficPolicy};
 
 use super::*;
 use crate::lb::{
+    body,
     features::Driver,
     model::{ListenerProtocol, MonitorKind, PoolProtocol},
     settings::{Checks, Placement},
@@ -88,6 +89,30 @@ fn tls_goes_before_forwarding_and_that_before_the_ports_protocol() {
 const REF: (&str, &str) = ("default-tls-container-ref", "https://keys/v1/containers/abc");
 const XFF: (&str, &str) = ("x-forwarded-for", "true");
 
+// L19 H04
+#[test]
+fn bodies_have_what_octavia_knows_and_no_more() {
+    let (new, old) = (amphora(), Features::of((2, 4), &Driver::parse("amphora")));
+    let limited = [("connection-limit", "100"), ("enable-health-monitor", "true")];
+    let tags = |features| {
+        let wanted = wanted_of(&service(&limited), &Settings::default(), features);
+        let body = body::listener(&wanted.listeners[0], &wanted.name, features);
+        assert_eq!((body.protocol_port, body.connection_limit), (80, Some(100)));
+        assert_eq!(body.protocol, Some("TCP".into()));
+        body.tags
+    };
+    assert_eq!(tags(new), Some(vec!["kube_service_c1_ns_web".to_owned()]));
+    assert_eq!(tags(old), None);
+    let settings = Settings { monitor: true, ..Settings::default() };
+    let checked = |health| {
+        let pool = wanted_of(&local(Protocol::Tcp, health), &settings, new).listeners.remove(0).pool;
+        let body = body::monitor(&pool.monitor.unwrap(), 0, "lb");
+        [body.kind.map(|kind| kind.to_string()), body.http_method, body.url_path, body.expected_codes]
+    };
+    assert_eq!(checked(Some(32100)), ["HTTP", "GET", "/healthz", "200"].map(|text| Some(text.to_owned())));
+    assert_eq!(checked(None), [Some("TCP".to_owned()), None, None, None]);
+}
+
 // L19 L20 L21 L22 L23
 #[test]
 fn listeners_are_built_from_annotations() {
@@ -103,6 +128,7 @@ fn listeners_are_built_from_annotations() {
     let limited = one(&[REF, XFF, (ranges, "10.1.2.3/8, 192.168.0.0/16")]);
     let allowed: Vec<_> = limited.allowed.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(allowed, ["10.0.0.0/8", "192.168.0.0/16"]);
+    assert_eq!((limited.protocol, limited.forwarded_for), (ListenerProtocol::TerminatedHttps, true));
     let forwarded = one(&[XFF]);
     assert_eq!((forwarded.protocol, forwarded.forwarded_for), (ListenerProtocol::Http, true));
     let old = Features::of((2, 0), &Driver::parse(""));
@@ -164,7 +190,7 @@ fn local(protocol: Protocol, health: Option<u16>) -> ServiceView {
     }
 }
 
-// H01 H02 H03 H04 B03
+// H01 H02 H03 H04
 #[test]
 fn monitors_ask_kube_proxy_where_the_driver_can() {
     let checks =

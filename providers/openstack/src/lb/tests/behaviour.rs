@@ -14,7 +14,7 @@ fn ends(rig: &Rig, port: u16) -> Vec<String> {
     rig.members(port).iter().map(|member| format!("{}:{}", member.address, member.protocol_port)).collect()
 }
 
-// Q04
+// Q04 A18
 #[tokio::test(start_paused = true)]
 async fn a_service_gets_a_balancer_under_upstreams_names() {
     let rig = Rig::new(2).await;
@@ -115,6 +115,25 @@ async fn what_was_never_there_is_deleted_at_once() {
     assert_eq!(rig.delete(&service("web", &[80])).await.unwrap(), Progress::Done);
     let unknown = rig.balancers.update_backends(&rig.op(), &rig.spec(&service("web", &[80]))).await;
     assert_eq!(unknown.result.unwrap_err().kind(), ccm_core::provider::ErrorKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_gets_a_certificate_that_the_key_manager_has_and_no_other() {
+    let rig = Rig::new(1).await;
+    let put = |kind: &'static str| rig.local.put_secret(&rig.net.project, kind, kind, "PEM".into());
+    let (certificate, key) = (put("certificate").await.unwrap(), put("private").await.unwrap());
+    let parts = [("certificate", &*certificate), ("private_key", &*key)];
+    let container = rig.local.put_container(&rig.net.project, "site", &parts).await.unwrap();
+    let reference = |id: &str| format!("http://keys.test/v1/containers/{id}");
+    let tls = |id: &str| with(service("web", &[443]), "default-tls-container-ref", &reference(id));
+    let missing = "6a2a8ec6-2d2b-4b43-9b71-4e9b0a3f0e55";
+    let error = rig.ensure(&tls(missing), Depth::Verify).await.result.unwrap_err();
+    assert!(error.to_string().contains(missing), "{error}");
+    assert!(rig.lbs().is_empty());
+    let web = rig.settle(&tls(&container)).await;
+    assert_eq!(protocols(&rig), ["TERMINATED_HTTPS/443"]);
+    assert_eq!(rig.listeners()[0].default_tls_container_ref.as_deref(), Some(&*reference(&container)));
+    assert_eq!(rig.plan(&web).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,6 +39,7 @@ use crate::{
         Client, Transport, TransportError,
         in_process::{self, InProcess},
     },
+    config::Limits,
     lb::{LoadBalancers, annotations::PREFIX, settings::Settings},
 };
 
@@ -146,6 +147,16 @@ impl Rig {
     }
 
     async fn start(local: LocalCloud, nodes: Vec<Arc<NodeView>>, net: Net, settings: Settings) -> Self {
+        Self::start_within(None, local, nodes, net, settings).await
+    }
+
+    async fn start_within(
+        limits: Option<&Limits>,
+        local: LocalCloud,
+        nodes: Vec<Arc<NodeView>>,
+        net: Net,
+        settings: Settings,
+    ) -> Self {
         let wire = Arc::new(Wire {
             cloud: InProcess::new(&local),
             writes: AtomicUsize::new(0),
@@ -153,7 +164,7 @@ impl Rig {
             dead: AtomicBool::new(false),
             log: Mutex::default(),
         });
-        let client = Client::connect(&in_process::settings(&local), wire.clone()).await.unwrap().with_limits(None);
+        let client = Client::connect(&in_process::settings(&local), wire.clone()).await.unwrap().with_limits(limits);
         let balancers = LoadBalancers::new(client, settings.clone(), CLUSTER.into()).await.unwrap();
         wire.log.lock().clear();
         Self { local, wire, balancers, nodes, events: Arc::default(), net, settings }
@@ -162,6 +173,11 @@ impl Rig {
     /// Ends this process and starts another, which knows nothing.
     pub(super) async fn restart(self) -> Self {
         Self::start(self.local, self.nodes, self.net, self.settings).await
+    }
+
+    /// As [`restart`](Self::restart), with budgets.
+    pub(super) async fn restart_within(self, limits: &Limits) -> Self {
+        Self::start_within(Some(limits), self.local, self.nodes, self.net, self.settings).await
     }
 
     /// As [`restart`](Self::restart), with other settings.

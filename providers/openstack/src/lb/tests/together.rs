@@ -1,10 +1,13 @@
 //! What is read once for many Services: after a restart, and while many balancers are busy.
 
+use std::time::Duration;
+
 use ccm_core::{k8s::ServiceView, provider::Depth};
 use futures::future::join_all;
 use openstack_local::server::{Fault, FaultKind};
 
-use super::rig::{Rig, service};
+use super::rig::{Rig, service, with};
+use crate::config::{Limits, Rate};
 
 /// A process that has just started and knows nothing, with Services of one port that were served before.
 async fn restarted(services: usize) -> (Rig, Vec<ServiceView>) {
@@ -68,15 +71,55 @@ async fn a_project_full_of_others_balancers_costs_little_more_than_looks_at_each
 
 #[tokio::test(start_paused = true)]
 async fn a_service_without_a_balancer_is_not_served_by_what_was_read_before() {
-    let (rig, services) = restarted(6).await;
+    let (rig, services) = restarted(8).await;
     all_in_line(&rig, &services[..4]).await;
     let id = rig.lbs().into_iter().find(|lb| lb.name.ends_with("_web5")).unwrap().id;
     rig.change(|state, cx| openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap()).await;
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     // The reading shows a balancer whose members cannot be read: that is doubt, and what follows is read anew.
     assert!(rig.plan(&services[5]).await.is_err());
     let planned = rig.plan(&services[5]).await.unwrap();
     assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["loadbalancer_create"]);
+    // The others are still shown by it.
+    rig.requests();
+    all_in_line(&rig, &services[6..]).await;
+    let requests = rig.requests();
+    assert_eq!(requests.len(), 2, "members alone: {requests:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_floating_ip_is_not_taken_away_without_a_fresh_look() {
+    let (rig, services) = restarted(5).await;
+    all_in_line(&rig, &services[..4]).await;
+    // Meanwhile somebody makes it his own: then it is only detached.
+    let description = "of somebody";
+    rig.change(|state, _| {
+        let all: Vec<String> = state.neutron.floating_ips.iter().map(|floating| floating.id.clone()).collect();
+        for id in all {
+            state.neutron.floating_ips.update(&id, |row| row.standard.description = description.into());
+        }
+    })
+    .await;
+    let internal = with(services[4].clone(), "service.beta.kubernetes.io/openstack-internal-load-balancer", "true");
+    rig.ensure(&internal, Depth::Verify).await.result.unwrap();
+    let floating = rig.floating_ips();
+    assert_eq!((floating.len(), floating.iter().filter(|ip| ip.port_id.is_none()).count()), (5, 1));
+}
+
+/// What a look has read so far is not read again when its turn comes.
+#[tokio::test(start_paused = true)]
+async fn small_budgets_delay_a_restart_and_do_not_make_it_dearer() {
+    let (rig, services) = restarted(12).await;
+    let rate = Rate { per_second: 5.0, burst: 2 };
+    let rig = rig.restart_within(&Limits { read: rate, write: rate, in_flight: 4 }).await;
+    let all = services.iter().map(|service| async {
+        while let Err(error) = rig.plan(service).await {
+            tokio::time::sleep(error.retry_after().unwrap_or(Duration::from_secs(5))).await;
+        }
+    });
+    join_all(all).await;
+    let requests = rig.requests();
+    assert!(requests.len() <= 3 * 5 + 4 + 9 + 12, "{}: {requests:#?}", requests.len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +190,7 @@ async fn looks_at_many_that_fail_lead_to_looks_at_each() {
     }
     let path = "/load-balancer/v2.0/lbaas/loadbalancers";
     let kind = FaultKind::Body { code: 200, text: "<html>".into() };
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     rig.requests();
     rig.local.cloud().faults.add(Fault::new(path, kind).method("GET").times(1));
     assert!(rig.ensure(&services[0], Depth::Verify).await.result.is_ok());

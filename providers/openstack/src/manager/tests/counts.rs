@@ -30,6 +30,12 @@ impl Tally {
         (self, found)
     }
 
+    /// Takes out looks at the router.
+    fn without_passes(mut self) -> (Self, usize) {
+        let passes = self.0.remove("neutron GET routers/{id}").unwrap_or_default();
+        (self, passes)
+    }
+
     /// Takes out requests about servers and their ports: those that a node itself costs.
     fn without_nodes(mut self) -> (Self, usize) {
         let before = self.sum();
@@ -106,11 +112,12 @@ async fn a_thousand_nodes_take_a_few_lists_of_servers() {
     cluster.until_initialized().await;
     let made = cluster.tally("initialise 1,000 nodes");
     assert!(made.of("nova GET servers/detail") <= 5, "{made:?}");
-    assert!(made.sum() <= 12, "{made:?}");
+    assert!(made.sum() <= 8, "{made:?}");
 
+    // Addresses are refreshed every five minutes: a thousand servers are a page and an empty one.
     tokio::time::sleep(60 * MINUTE).await;
     let hour = cluster.tally("an hour of 1,000 nodes");
-    assert!(hour.sum() <= 40, "{hour:?}");
+    assert!(hour.sum() <= 39, "{hour:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,28 +127,29 @@ async fn a_balancer_with_one_port_takes_at_most_six_requests_beside_polls() {
     cluster.serve("first").await;
     cluster.until_served(1).await;
     let (first, polls) = cluster.tally("create the first load balancer").without_polls();
-    assert!(first.sum() <= 6, "{first:?}");
-    assert!(polls <= 12, "{polls}");
+    assert!(first.sum() <= 4, "{first:?}");
+    assert!((6..=12).contains(&polls), "it is looked at as often as ever: {polls}");
     cluster.serve("second").await;
     cluster.until_served(2).await;
     let (second, _) = cluster.tally("create a load balancer").without_polls();
-    assert!(second.sum() <= 5, "{second:?}");
+    assert!(second.sum() <= 3, "{second:?}");
 
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(cluster.tally("ten minutes").sum(), 0);
 
     cluster.pending(CHANGING).await;
     cluster.withdraw(&["second".to_owned()]).await;
-    let (deleted, _) = cluster.tally("delete a load balancer").without_polls();
-    assert!(deleted.sum() <= 5, "{deleted:?}");
+    let (deleted, polls) = cluster.tally("delete a load balancer").without_polls();
+    assert!(deleted.sum() <= 3, "{deleted:?}");
+    assert!(polls <= 6, "the first look is among them: {polls}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_hundred_services_cost_nothing_but_what_changes() {
     let (mut cluster, running) = Cluster::served(3, SERVICES).await;
     let (made, polls) = cluster.tally("create 300 load balancers").without_polls();
-    assert!(made.sum() <= 5 * SERVICES, "{made:?}");
-    println!("polls: {polls}");
+    assert!(made.sum() <= 3 * SERVICES + 1, "{made:?}");
+    assert!(polls <= 60, "{polls}");
 
     tokio::time::sleep(120 * MINUTE).await;
     assert_eq!(cluster.tally("nothing happens for two hours").sum(), 0);
@@ -150,27 +158,31 @@ async fn three_hundred_services_cost_nothing_but_what_changes() {
     cluster.until_initialized().await;
     tokio::time::sleep(4 * MINUTE).await;
     let (added, polls) = cluster.tally("a node is added").without_polls();
-    let (added, _) = added.without_nodes();
+    let (added, nodes) = added.without_nodes();
     assert_eq!((added.of("octavia PUT pools/{pool}/members"), added.sum()), (SERVICES, SERVICES), "{added:?}");
-    println!("polls: {polls}");
+    assert!(polls <= 30 && nodes <= 2, "{polls} {nodes}");
 
     drop(running);
     let _running = cluster.serving().await;
     tokio::time::sleep(10 * MINUTE).await;
     let restart = cluster.tally("restart");
-    println!("{}", restart.sum());
+    assert_eq!(restart.of("octavia GET pools/{pool}/members"), SERVICES, "{restart:?}");
+    assert!(restart.sum() <= SERVICES + 25, "{restart:?}");
 
     cluster.end(&cluster.servers[1]).await;
     cluster.until("the node is gone", |nodes| nodes.len() == 3).await;
     tokio::time::sleep(4 * MINUTE).await;
-    let (removed, _) = cluster.tally("a node is removed").without_polls();
-    let (removed, _) = removed.without_nodes();
+    let (removed, polls) = cluster.tally("a node is removed").without_polls();
+    let (removed, nodes) = removed.without_nodes();
     assert_eq!((removed.of("octavia PUT pools/{pool}/members"), removed.sum()), (SERVICES, SERVICES), "{removed:?}");
+    assert!(polls <= 30 && nodes <= 10, "{polls} {nodes}");
 
     let names: Vec<String> = (0..SERVICES).map(|n| format!("web{n}")).collect();
     cluster.withdraw(&names).await;
     let (deleted, polls) = cluster.tally("delete 300 load balancers").without_polls();
-    println!("{} and {polls}", deleted.sum());
+    assert!(deleted.sum() <= 3 * SERVICES + 1, "{deleted:?}");
+    // Each is looked at before it is deleted, and asked for alone before it counts as gone.
+    assert!(polls <= 2 * SERVICES + 30, "{polls}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,13 +194,19 @@ async fn routes_cost_one_request_a_pass() {
     cluster.until_initialized().await;
     tokio::time::sleep(5 * MINUTE).await;
     assert_eq!(cluster.stage.router().routes.len(), 300);
-    cluster.tally("initialise 300 nodes and make their routes");
+    let (made, passes) = cluster.tally("initialise 300 nodes and make their routes").without_passes();
+    assert_eq!(made.of("neutron PUT ports/{id}"), 300, "pairs of each node's port: {made:?}");
+    assert!(made.sum() <= 300 + 25, "{made:?}");
+    assert!(passes <= 40, "{passes}");
+
     tokio::time::sleep(10 * MINUTE).await;
-    let passes = cluster.tally("ten minutes of routes");
-    println!("{passes:?}");
+    let (nothing, passes) = cluster.tally("ten minutes of routes, a pass every ten seconds").without_passes();
+    assert!(nothing.sum() == 0 && (59..=61).contains(&passes), "{nothing:?} {passes}");
+
     cluster.end(&cluster.servers[7]).await;
     cluster.until("the node is gone", |nodes| nodes.len() == 299).await;
     tokio::time::sleep(MINUTE).await;
     assert_eq!(cluster.stage.router().routes.len(), 299);
-    cluster.tally("a node with a route goes");
+    let (gone, passes) = cluster.tally("a node with a route goes").without_passes();
+    assert!(gone.sum() <= 6 && passes <= 20, "{gone:?} {passes}");
 }

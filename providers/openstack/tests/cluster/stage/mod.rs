@@ -7,6 +7,7 @@ pub(crate) mod world;
 
 use std::{
     cell::RefCell,
+    ffi::OsString,
     net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
@@ -15,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use ccm_e2e::{
-    ccm::{Ccm, Signal},
+    ccm::{self, Ccm, Signal},
     manifests,
     server::{Kind, Server},
 };
@@ -267,6 +268,23 @@ impl Stage {
 
     /// Starts the process with this text as `cloud.conf`.
     pub(crate) async fn start_with(&mut self, config: String, flags: &[&str]) -> anyhow::Result<()> {
+        let args = self.args(config, &[], flags).await?;
+        let name = format!("ccm-{}", self.started);
+        self.started += 1;
+        let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
+        let process = Ccm::start(program, self.directory.path(), &name, args).await?;
+        self.process.replace(Some(process));
+        Ok(())
+    }
+
+    /// Runs the subcommand `orphans` to its end: its exit code, and its report where it made one.
+    pub(crate) async fn orphans(&self, flags: &[&str]) -> anyhow::Result<(Option<i32>, Value)> {
+        let args = self.args(self.cloud_config(), &["orphans", "--output=json"], flags).await?;
+        ccm::report(Path::new(env!("CARGO_BIN_EXE_ccm-openstack")), &args, SOON).await
+    }
+
+    /// Arguments of the program on this stage.
+    async fn args(&self, config: String, first: &[&str], flags: &[&str]) -> anyhow::Result<Vec<OsString>> {
         let kubeconfig = self.directory.path().join("kubeconfig");
         self.server.write_kubeconfig(&kubeconfig, USER).await?;
         if let Ok(embedded) = self.server.as_embedded() {
@@ -274,16 +292,12 @@ impl Stage {
         }
         let cloud_config = self.directory.path().join("cloud.conf");
         std::fs::write(&cloud_config, config)?;
-        let mut args: Vec<_> = FLAGS.map(Into::into).into();
+        let mut args: Vec<OsString> = first.iter().map(Into::into).collect();
+        args.extend(FLAGS.map(Into::into));
         args.push(format!("--kubeconfig={}", kubeconfig.display()).into());
         args.push(format!("--cloud-config={}", cloud_config.display()).into());
         args.extend(flags.iter().map(Into::into));
-        let name = format!("ccm-{}", self.started);
-        self.started += 1;
-        let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
-        let process = Ccm::start(program, self.directory.path(), &name, args).await?;
-        self.process.replace(Some(process));
-        Ok(())
+        Ok(args)
     }
 
     /// Whether a process was started and not ended by the test.

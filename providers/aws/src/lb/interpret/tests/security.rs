@@ -67,9 +67,9 @@ fn groups_that_contradict_are_refused() {
 
 // LB4
 #[test]
-fn rules_of_nodes_are_looked_after_unless_groups_are_given() {
+fn rules_of_nodes_are_looked_after_unless_groups_are_given_to_the_other_controller() {
     let manages = |case: &Case| case.wanted().security.manage_backend_rules;
-    let byo = managed(nlb()).says("security-groups", "sg-1");
+    let byo = managed(claimed()).says("security-groups", "sg-1");
     assert!(manages(&nlb()) && manages(&managed(nlb())) && !manages(&byo));
     assert!(!manages(&nlb().says("manage-backend-security-group-rules", "false")));
     let asked = byo.says("manage-backend-security-group-rules", "true");
@@ -77,6 +77,23 @@ fn rules_of_nodes_are_looked_after_unless_groups_are_given() {
     assert_eq!(asked.mistakes(), [message]);
     assert!(manages(&asked.clone().set(|settings| settings.shared_backend_security_group = true)));
     assert!(manages(&asked.set(|settings| settings.backend_security_group = Some("sg-9".into()))));
+}
+
+#[test]
+fn upstream_looks_after_rules_of_nodes_for_given_groups_too() {
+    let of = |case: &Case| {
+        let security = case.wanted().security;
+        (security.manage_backend_rules, security.node_rules)
+    };
+    let byo = managed(nlb()).says("security-groups", "sg-1");
+    let asked = |value: &str| byo.clone().says("manage-backend-security-group-rules", value);
+    assert_eq!(of(&byo), (true, NodeRules::Networks));
+    assert_eq!(of(&asked("true")), (true, NodeRules::Networks), "upstream does not read the annotation");
+    assert!(!of(&asked("false")).0);
+    // With a shared group it says that this one shall be there.
+    let shared = |case: Case| case.set(|settings| settings.shared_backend_security_group = true);
+    assert_eq!(of(&shared(byo.clone())), (true, NodeRules::Networks));
+    assert_eq!(of(&shared(asked("true"))), (true, NodeRules::Group));
 }
 
 // LB11
@@ -152,20 +169,10 @@ fn ranges_that_cannot_be_enforced_are_warned_of() {
     assert_eq!(reasons(&limited), [""; 0]);
     assert_eq!(reasons(&hidden), told);
     assert_eq!(reasons(&managed(hidden)), [""; 0]);
-    assert_eq!(reasons(&limited.clone().says("nlb-target-type", "ip")), [told[0], "PodSecurityGroupsLeftAlone"]);
+    assert_eq!(reasons(&limited.clone().says("nlb-target-type", "ip")), told);
     assert_eq!(reasons(&managed(limited.clone()).says("security-groups", "sg-1")), told);
     assert_eq!(reasons(&limited.clone().set(|settings| settings.disable_security_group_ingress = true)), told);
     assert_eq!(reasons(&limited.says("manage-backend-security-group-rules", "false")), told);
     let open = nlb().says(RANGES, "0.0.0.0/0").says("nlb-target-type", "ip");
-    assert_eq!(reasons(&open), ["PodSecurityGroupsLeftAlone"], "everybody is enforced by nobody");
-}
-
-#[test]
-fn that_rules_for_pods_are_not_looked_after_is_told_where_they_would_be() {
-    let pods = nlb().says("nlb-target-type", "ip");
-    assert_eq!(reasons(&pods), ["PodSecurityGroupsLeftAlone"]);
-    assert_eq!(reasons(&managed(pods.clone())), ["PodSecurityGroupsLeftAlone"]);
-    assert_eq!(reasons(&pods.clone().set(|settings| settings.disable_security_group_ingress = true)), [""; 0]);
-    assert_eq!(reasons(&pods.says("manage-backend-security-group-rules", "false")), [""; 0]);
-    assert_eq!(reasons(&nlb()), [""; 0], "nodes are looked after");
+    assert_eq!(reasons(&open), [""; 0], "everybody is enforced by nobody");
 }

@@ -169,10 +169,28 @@ async fn given_groups_are_taken_as_given_and_never_changed() {
     assert_eq!(front(vec![new.to_string()]).await, Ok(vec![new]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn nodes_admit_a_balancer_with_given_groups_as_upstream_does_and_follow_its_ports() {
+    let mut wanted = given(nth(1), &["one"]);
+    wanted.security.manage_backend_rules = true;
+    let mut case = Case::with(shared());
+    let one = case.world.aws.security_group(&case.world.vpc, "x", &[("Name", "one")]);
+    assert_eq!(case.ensure(&wanted, None).await.unwrap(), [one.clone()], "exactly those that are given");
+    wanted.listeners = vec![listener(30007)];
+    case.restart(Settings::default());
+    case.ensure(&wanted, Some(&[one.clone()])).await.unwrap();
+    let rules = case.rules(&case.world.node_group).await;
+    assert_eq!(rules, ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30007-30007 0.0.0.0/0 client=a1"]);
+    assert_eq!(case.rules(&one).await, Vec::<String>::new());
+    case.part.release(&case.op, &wanted.owner, "a1", &[one.clone()]).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+    assert!(case.group(&one).await.is_some());
+}
+
 // LB4
 #[tokio::test(start_paused = true)]
 async fn rules_for_given_groups_need_the_shared_one() {
-    let mut wanted = given(nth(1), &["one"]);
+    let mut wanted = by_group(given(nth(1), &["one"]));
     wanted.security.manage_backend_rules = true;
     let case = Case::new();
     let one = case.world.aws.security_group(&case.world.vpc, "x", &[("Name", "one")]);
@@ -258,4 +276,43 @@ async fn whatever_write_is_the_last_one_the_next_process_ends_at_the_same() {
             assert_eq!(found, expected, "{n} {crash:?}: {}", expected.diff(&found));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_group_under_the_managed_name_keeps_its_rules() {
+    let mut case = Case::new();
+    let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
+    let before = case.rules(&groups[0]).await;
+    case.restart(Settings { protected_security_group: Some(groups[0].clone()), ..Settings::default() });
+    let other = from(managed(nth(1)), &["10.9.0.0/16"]);
+    assert_eq!(case.ensure(&other, Some(&groups)).await.unwrap(), groups);
+    assert_eq!(case.rules(&groups[0]).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_of_a_group_that_is_not_made_for_the_service_stay_whatever_its_name() {
+    let case = Case::new();
+    let name = names::security_group("kubernetes", &nth(1).owner);
+    let id = make(&case, &name, MANAGED_DESCRIPTION, &[]).await;
+    case.authorize(&id, &[rule(22, "10.0.0.0/8", "by hand")]).await;
+    let close = |wanted: Wanted| {
+        let (case, id) = (&case, id.clone());
+        async move { case.part.close(&case.op, &case.exposure(&wanted, &[id])).await.unwrap() }
+    };
+    close(managed(nth(1))).await;
+    assert_eq!(case.rules(&id).await.len(), 1, "it has no tag of the cluster");
+    case.world.aws.tag(&id, "kubernetes.io/cluster/test", "owned");
+    case.part.book.read(&case.op, &[id.clone()]).await.unwrap();
+    close(given(nth(1), &[&*id])).await;
+    assert_eq!(case.rules(&id).await.len(), 1, "it is given");
+    close(managed(nth(1))).await;
+    assert_eq!(case.rules(&id).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_group_of_nodes_is_not_opened() {
+    let mut case = Case::new();
+    case.restart(Settings { protected_security_group: Some(case.world.node_group.clone()), ..Settings::default() });
+    case.ensure(&nth(1), None).await.unwrap();
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
 }

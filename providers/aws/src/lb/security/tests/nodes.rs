@@ -83,6 +83,8 @@ async fn many_services_at_once_cost_two_grants() {
     assert_eq!(case.world.aws.calls(Action::DescribeSecurityGroups), 1);
     assert_eq!(case.rules(&case.world.node_group).await.len(), 26);
 
+    // Whoever waits for longer than two seconds would come back.
+    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(20));
     let all = futures::future::join_all(
         wanted.iter().map(|wanted| case.part.release(&case.op, &wanted.owner, &wanted.name, &[])),
     );
@@ -91,9 +93,42 @@ async fn many_services_at_once_cost_two_grants() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_waits_for_others_at_a_group_comes_back_after_two_seconds() {
+    let case = Case::new();
+    let wanted: Vec<_> = (1..=12).map(nth).collect();
+    for wanted in &wanted {
+        case.ensure(wanted, None).await.unwrap();
+    }
+    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(300));
+    let release = |wanted: &Wanted| {
+        let (case, op, wanted) = (&case, op(), wanted.clone());
+        async move {
+            let begin = tokio::time::Instant::now();
+            let result = case.part.release(&op, &wanted.owner, &wanted.name, &[]).await;
+            (result, begin.elapsed())
+        }
+    };
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        let all = futures::future::join_all(wanted.iter().map(release)).await;
+        // Two seconds of waiting, and the requests that it makes itself.
+        assert!(all.iter().all(|(_, took)| *took <= Duration::from_millis(3000)), "{all:?}");
+        if all.iter().all(|(result, _)| result.is_ok()) {
+            break;
+        }
+        let waits = |error: &CloudError| crate::client::turn_after(error).is_some();
+        assert!(all.iter().all(|(result, _)| result.as_ref().err().is_none_or(waits)), "{all:?}");
+        assert!(rounds < 5, "{all:?}");
+    }
+    assert!(rounds > 1, "nobody had to come back");
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_many_services_at_once_each_has_its_own_result() {
     let case = Case::new();
-    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
+    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(10));
     case.world.aws.quotas(|quotas| quotas.rules_per_security_group = 11);
     let wanted: Vec<_> = (1..=25).map(nth).collect();
     let all = futures::future::join_all(wanted.iter().map(|wanted| case.ensure(wanted, None))).await;
@@ -108,6 +143,7 @@ async fn of_many_services_at_once_each_has_its_own_result() {
 
     // One who does not wait any more gets nothing, and the others theirs.
     case.world.aws.quotas(|quotas| quotas.rules_per_security_group = 60);
+    case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
     let impatient = tokio::time::timeout(Duration::from_millis(50), case.ensure(&wanted[24], None));
     let one = case.ensure(&wanted[23], None);
     let (one, impatient) = tokio::join!(one, impatient);

@@ -1,0 +1,215 @@
+//! Which network interface has an address, and therefore which security groups count for it.
+//!
+//! With Amazon's network plug-in pods have secondary addresses of their nodes' interfaces, or networks of addresses there:
+//! what is known of instances tells. Others have an interface of their own, which is asked for, once for all who ask at a
+//! time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{denials::Denials, model::OwnerName, pods::Footing};
+use crate::{
+    api::{
+        Action, AwsError, Filter, SecurityGroupId,
+        ec2::{DescribeNetworkInterfaces, NetworkInterface},
+    },
+    instances::{Instance, InstanceStore},
+    scope::Scope,
+};
+
+/// How old the word may be that an instance has an address. Instances of nodes are read every five minutes.
+const SNAPSHOT: Duration = Duration::from_secs(900);
+/// How long an answer stands before instances are looked through again, which costs no request.
+const STANDS: Duration = Duration::from_secs(300);
+/// How long an answer is kept that nobody asks for.
+const FORGET: Duration = Duration::from_secs(7200);
+/// How long a request waits for others to join it.
+const WINDOW: Duration = Duration::from_millis(10);
+/// Most values of a filter.
+const MOST_VALUES: usize = 150;
+
+/// Interfaces of addresses.
+pub(super) struct Interfaces {
+    scope: Scope,
+    store: Arc<InstanceStore>,
+    denials: Denials,
+    state: Mutex<State>,
+    /// Held while AWS is asked. Whoever holds it asks for all who wait.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashMap<IpAddr, Entry>,
+    /// What waiting questions are about.
+    wanted: BTreeSet<IpAddr>,
+}
+
+struct Entry {
+    /// `None`: no interface of the VPC has it, or AWS does not let us look.
+    footing: Option<Footing>,
+    /// Whether it is an instance's, as it was last seen.
+    of_instance: bool,
+    /// When AWS was asked, or instances were looked through.
+    seen: Instant,
+    /// When instances were last looked through.
+    looked: Instant,
+    /// When somebody last asked.
+    asked: Instant,
+}
+
+impl Entry {
+    fn new(footing: Option<Footing>, of_instance: bool) -> Self {
+        let now = Instant::now();
+        Self { footing, of_instance, seen: now, looked: now, asked: now }
+    }
+}
+
+/// What is known of addresses.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The kinds of interfaces that have them.
+    pub(super) footings: BTreeSet<Footing>,
+    /// Addresses that no interface has.
+    pub(super) missing: BTreeSet<IpAddr>,
+    /// Why it is not known of some others.
+    pub(super) failed: Option<CloudError>,
+}
+
+impl Interfaces {
+    pub(super) fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+        let (denials, state, turn) = (Denials::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { scope, store, denials, state, turn }
+    }
+
+    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. What instances have costs no request.
+    pub(super) async fn find(
+        &self,
+        op: &Op,
+        owner: &OwnerName,
+        addresses: &BTreeSet<IpAddr>,
+        max_age: Duration,
+    ) -> Found {
+        let mut found = Found::default();
+        let mut open = addresses.clone();
+        let came = Instant::now();
+        self.answer(&mut open, &mut found, max_age, came);
+        if open.is_empty() {
+            return found;
+        }
+        self.state.lock().wanted.extend(open.iter().copied());
+        let _turn = op.queue(self.turn.lock()).await;
+        self.answer(&mut open, &mut found, max_age, came);
+        if open.is_empty() {
+            return found;
+        }
+        op.sleep(WINDOW).await;
+        let mut all = std::mem::take(&mut self.state.lock().wanted);
+        all.extend(open.iter().copied());
+        if let Err(error) = self.ask(op, owner, &all).await {
+            found.failed = Some(error);
+        }
+        // What was asked now is answered, however young an answer has to be.
+        self.answer(&mut open, &mut found, Duration::MAX, came);
+        found
+    }
+
+    /// Takes off what is known.
+    fn answer(&self, open: &mut BTreeSet<IpAddr>, found: &mut Found, max_age: Duration, came: Instant) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.known.retain(|_, entry| now.duration_since(entry.asked) < FORGET);
+        let old = |address: &&IpAddr| {
+            let entry = state.known.get(*address);
+            entry.is_none_or(|entry| now.duration_since(entry.looked) >= STANDS.min(max_age))
+        };
+        let old: BTreeSet<IpAddr> = open.iter().filter(old).copied().collect();
+        let mut there = if old.is_empty() { BTreeMap::new() } else { self.of_instances(&old) };
+        for address in old {
+            match (there.remove(&address), state.known.get_mut(&address)) {
+                (Some(footing), _) => drop(state.known.insert(address, Entry::new(Some(footing), true))),
+                // Who has it now is not known.
+                (None, Some(entry)) if entry.of_instance => drop(state.known.remove(&address)),
+                (None, Some(entry)) => entry.looked = now,
+                (None, None) => {}
+            }
+        }
+        open.retain(|address| {
+            let Some(entry) = state.known.get_mut(address) else { return true };
+            if entry.seen < came && now.duration_since(entry.seen) >= max_age {
+                return true;
+            }
+            entry.asked = now;
+            match &entry.footing {
+                Some(footing) => drop(found.footings.insert(footing.clone())),
+                None => drop(found.missing.insert(*address)),
+            }
+            false
+        });
+    }
+
+    /// Asks for interfaces with these addresses.
+    async fn ask(&self, op: &Op, owner: &OwnerName, all: &BTreeSet<IpAddr>) -> Result<(), CloudError> {
+        let read = self.denials.read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all)).await?;
+        let found = self.of_interfaces(&read.unwrap_or_default());
+        let lacking: BTreeSet<IpAddr> = all.iter().filter(|address| !found.contains_key(*address)).copied().collect();
+        let mut listed = BTreeMap::new();
+        // An address of a network that is an interface's is listed nowhere.
+        if !lacking.is_empty() && self.store.interfaces(&lacking, SNAPSHOT).prefixes {
+            self.store.prime(op).await?;
+            listed = self.of_instances(&lacking);
+        }
+        let mut state = self.state.lock();
+        for address in all {
+            let entry = match listed.remove(address) {
+                Some(footing) => Entry::new(Some(footing), true),
+                None => Entry::new(found.get(address).cloned(), false),
+            };
+            state.known.insert(*address, entry);
+        }
+        Ok(())
+    }
+
+    async fn describe(&self, op: &Op, all: &BTreeSet<IpAddr>) -> Result<Vec<NetworkInterface>, AwsError> {
+        let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) = all.iter().partition(|address| address.is_ipv4());
+        let mut rows = Vec::new();
+        for (filter, addresses) in [("addresses.private-ip-address", v4), ("ipv6-addresses.ipv6-address", v6)] {
+            for chunk in addresses.chunks(MOST_VALUES) {
+                let values = chunk.iter().map(ToString::to_string);
+                let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), Filter::new(filter, values)];
+                let request = DescribeNetworkInterfaces { filters, token: None };
+                rows.extend(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, Footing> {
+        let mut found = BTreeMap::new();
+        for row in rows {
+            let of_cluster = row.instance.as_ref().is_some_and(|id| self.store.in_cluster(id));
+            let footing = Footing { groups: row.security_groups.iter().cloned().collect(), of_cluster };
+            let addresses = row.private_ips.iter().chain(&row.ipv6_addresses).filter_map(|text| text.parse().ok());
+            found.extend(addresses.map(|address| (address, footing.clone())));
+        }
+        found
+    }
+
+    /// Looks through what is known of instances.
+    fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, Footing> {
+        let footing = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| Footing {
+            groups: groups.into_iter().collect(),
+            of_cluster: instance.in_cluster,
+        };
+        let found = self.store.interfaces(addresses, SNAPSHOT).of.into_iter();
+        found.map(|(address, of)| (address, footing(of))).collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! What rules for addresses as targets depend on: in which security groups their interfaces are, and their ports. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ccm_core::k8s::EndpointSliceView;
+
+use super::{
+    model::{ListenerKey, Targets, Wanted, WantedListener},
+    security::{LeftAlone, rules::is_mtu, summary},
+};
+use crate::api::{
+    SecurityGroupId,
+    ec2::Rule,
+    elb::{Target, TargetType},
+};
+
+/// How many are listed in a note, which may have 1 kB.
+const FEW: usize = 5;
+
+/// Where pods stand that are targets. It stays the same while pods come and go, unless one comes that stands otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pods {
+    /// The kinds of interfaces that they have.
+    pub footings: BTreeSet<Footing>,
+    /// Ports of the endpoints of each listener whose target port is a name.
+    pub ports: BTreeMap<ListenerKey, BTreeSet<u16>>,
+}
+
+/// No pods, which is what nodes as targets have.
+pub static NO_PODS: Pods = Pods { footings: BTreeSet::new(), ports: BTreeMap::new() };
+
+/// What of a network interface decides which of its groups counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Footing {
+    /// Its security groups.
+    pub groups: BTreeSet<SecurityGroupId>,
+    /// Whether it is an instance's that has the cluster's tag.
+    pub of_cluster: bool,
+}
+
+/// What decides, besides the Service itself, about rules of security groups that are not the load balancer's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Ground {
+    /// Groups of the instances that are targets.
+    pub(super) node_groups: BTreeSet<SecurityGroupId>,
+    /// The pods that are.
+    pub(super) pods: Pods,
+}
+
+impl Ground {
+    /// Tells whether rules that serve this one serve the other as well.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let ports = |key: &ListenerKey| self.pods.ports.get(key);
+        other.node_groups.is_subset(&self.node_groups)
+            && other.pods.footings.is_subset(&self.pods.footings)
+            && other
+                .pods
+                .ports
+                .iter()
+                .all(|(key, of)| of.is_empty() || ports(key).is_some_and(|have| of.is_subset(have)))
+    }
+
+    /// Adds what the other has.
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.node_groups.extend(other.node_groups.iter().cloned());
+        self.pods.footings.extend(other.pods.footings.iter().cloned());
+        for (key, ports) in &other.pods.ports {
+            self.pods.ports.entry(*key).or_default().extend(ports);
+        }
+    }
+}
+
+/// Returns the addresses that are targets: those in the VPC, and those outside.
+pub(super) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+    let (inside, outside): (Vec<_>, Vec<_>) = targets.values().flatten().partition(|target| target.zone.is_none());
+    let parsed = |of: Vec<&Target>| of.into_iter().filter_map(|target| target.id.parse().ok()).collect();
+    (parsed(inside), parsed(outside))
+}
+
+/// Says what has to be opened by hand, and to whom.
+pub(super) fn note(left: &LeftAlone, missing: &BTreeSet<IpAddr>) -> String {
+    let mut what = Vec::new();
+    if !left.groups.is_empty() {
+        let groups = few(left.groups.iter());
+        what.push(format!("security groups of pods that are not tagged for this cluster are left alone: {groups}"));
+    }
+    if !missing.is_empty() {
+        what.push(format!("no network interface in the VPC has the addresses {}", few(missing.iter())));
+    }
+    let rules: Vec<Rule> = left.rules.iter().filter(|rule| !is_mtu(rule)).cloned().collect();
+    match rules.is_empty() {
+        true => what.join("; "),
+        false => format!("{}; let there in: {}", what.join("; "), summary(&rules)),
+    }
+}
+
+/// Lists the first of many.
+fn few<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
+    let more = all.len().saturating_sub(FEW);
+    let first: Vec<_> = all.take(FEW).map(|one| one.to_string()).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", first.join(", "))
+}
+
+/// Returns the port of a listener's targets; `None` for addresses behind a named port, each of which may have another.
+pub(super) fn one_port(wanted: &Wanted, listener: &WantedListener) -> Option<u16> {
+    let port = listener.target_group.port.get();
+    (wanted.target_type == TargetType::Instance || port != 1).then_some(port)
+}
+
+/// Returns the ports behind named ones. Whether endpoints are ready does not matter: rules shall be there before they are.
+pub(super) fn ports(wanted: &Wanted, slices: &[Arc<EndpointSliceView>]) -> BTreeMap<ListenerKey, BTreeSet<u16>> {
+    let of = |listener: &WantedListener| {
+        let (name, protocol) = &listener.target_group.service_port;
+        let all = slices.iter().flat_map(|slice| &slice.ports);
+        let own = all.filter(|port| port.name == *name && port.protocol == *protocol);
+        own.filter_map(|port| port.port).map(Into::into).collect()
+    };
+    let named = wanted.listeners.iter().filter(|listener| one_port(wanted, listener).is_none());
+    named.map(|listener| ((listener.port, listener.protocol), of(listener))).collect()
+}
