@@ -106,10 +106,19 @@ impl Account {
     }
 }
 
-/// What a new connection is told.
+/// What a new connection is told; tried again while nobody listens, for a process that has just begun still tells for a
+/// moment how its predecessor did.
 async fn told(vip: SocketAddr) -> String {
+    let connecting = async {
+        loop {
+            match TcpStream::connect(vip).await {
+                Ok(stream) => return stream,
+                Err(_) => sleep(WHILE).await,
+            }
+        }
+    };
     let mut said = String::new();
-    let mut stream = timeout(SOON, TcpStream::connect(vip)).await.unwrap().unwrap();
+    let mut stream = timeout(SOON, connecting).await.unwrap();
     timeout(SOON, stream.read_to_string(&mut said)).await.unwrap().unwrap();
     said
 }
