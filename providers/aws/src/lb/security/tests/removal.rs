@@ -188,26 +188,3 @@ async fn rules_of_a_protected_group_stay_whomever_they_admit() {
     assert_eq!(case.rules(&guarded).await.len(), 2);
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
 }
-
-#[tokio::test(start_paused = true)]
-async fn whose_a_group_is_is_asked_anew_before_it_is_deleted() {
-    let case = Case::new();
-    let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
-    // Somebody has given it to another Service since.
-    case.world.aws.tag(&groups[0], crate::cluster::SERVICE_TAG, "default/other");
-    assert_eq!(case.part.detached(&case.op, &nth(1).owner, &groups).await.unwrap(), Progress::Done);
-    assert!(case.group(&groups[0]).await.is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_comes_back_for_a_group_in_use_takes_off_rules_that_came_since() {
-    let mut case = Case::new();
-    let wanted = managed(nth(1));
-    let groups = case.ensure(&wanted, None).await.unwrap();
-    case.authorize(&case.world.node_group, &[from_group(&groups[0], 22)]).await;
-    let first = release(&case, &wanted).await.unwrap();
-    assert!(matches!(first, Progress::Pending { .. }), "{first:?}");
-    case.op = op().with_pending_for(Duration::from_secs(5));
-    assert_eq!(release(&case, &wanted).await.unwrap(), Progress::Done);
-    assert!(case.group(&groups[0]).await.is_none());
-}
