@@ -96,9 +96,7 @@ fn manifest(at: usize, case: &Case) -> Value {
     let annotations: Vec<_> = case.annotations.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let mut manifest = service(case.name, &case.ports, &annotations);
     for (port, (_, number)) in case.ports.iter().enumerate() {
-        let node_port = json!(node_port(at, *number));
-        manifest["spec"]["ports"][port]["nodePort"] =
-            if case.spec["allocateLoadBalancerNodePorts"] == false { Value::Null } else { node_port };
+        manifest["spec"]["ports"][port]["nodePort"] = json!(node_port(at, *number));
     }
     for (field, value) in case.spec.as_object().into_iter().flatten() {
         manifest["spec"][field] = value.clone();

@@ -314,8 +314,6 @@ fn pools(places: &Places) -> Vec<Case> {
         Case::new("sticky", &[":80: keeps clients by SOURCE_IP"])
             .spec(json!({"sessionAffinity": "ClientIP"}))
             .patch(json!({"spec": {"sessionAffinity": "None", "sessionAffinityConfig": null}}), &["!:80: keeps"]),
-        Case::new("without-node-ports", &[":80: listens TCP", ":80: pool TCP ROUND_ROBIN", "!:80: member"])
-            .spec(json!({"allocateLoadBalancerNodePorts": false})),
         Case::new("internal-address", &[": address in vips", "!: floating ip"])
             .with(INTERNAL, "true")
             .with("subnet-id", &places.vips),
