@@ -74,10 +74,13 @@ impl Cluster {
         tally
     }
 
-    /// The manager without routes. Addresses of nodes are not refreshed, so that what Services cost stands alone.
+    /// The manager without routes. Addresses of nodes are not refreshed and orphans not looked for, which takes two lists each
+    /// time, so that what Services cost stands alone.
     async fn serving(&self) -> Running {
         let controllers = "--controllers=cloud-node,cloud-node-lifecycle,service";
-        self.start(&[controllers, "--node-status-update-frequency=24h", "--load-balancer-verify-period=6h"]).await
+        let periods =
+            ["--node-status-update-frequency=24h", "--load-balancer-verify-period=6h", "--orphan-report-period=0s"];
+        self.start(&[&[controllers], &periods[..]].concat()).await
     }
 
     /// A cluster with this many nodes and Services, all served.
