@@ -140,7 +140,7 @@ async fn stuck_requests_are_never_answered_whether_they_are_done_or_not() {
         {
             let stuck = make();
             tokio::pin!(stuck);
-            let waited = tokio::time::timeout(Duration::from_secs(3600), &mut stuck).await;
+            let waited = tokio::time::timeout(Duration::from_secs(60), &mut stuck).await;
             assert!(waited.is_err(), "{waited:?}");
             assert_eq!(faults.stuck(), 1);
         }
