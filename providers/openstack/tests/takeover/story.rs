@@ -194,7 +194,11 @@ impl Story {
             seen.extend(self.stage.world.recorder.take());
             let since = if checks { seen.iter().rposition(calls::changes).map_or(0, |at| at + 1) } else { 0 };
             let looked = |id: &str| {
-                let one = |request: &&Recorded| request.method == "GET" && request.path.ends_with(id);
+                // By itself, or in a list of all that there are.
+                let one = |request: &&Recorded| {
+                    let all = request.path.ends_with("/loadbalancers") && !request.query.contains("name=");
+                    request.method == "GET" && (all || request.path.contains(id) || request.query.contains(id))
+                };
                 seen[since..].iter().filter(one).count() >= if checks { 3 } else { 1 }
             };
             let missing: Vec<_> = balancers.iter().filter(|(_, id)| !looked(id)).map(|(name, _)| name).collect();

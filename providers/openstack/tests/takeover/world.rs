@@ -182,6 +182,7 @@ fn build(state: &mut State, cx: &Cx, driver: &str) -> Result<Ids, ApiError> {
     let floating = FloatingIpCreate {
         floating_network_id: ids.public.clone(),
         floating_ip_address: "203.0.113.200".parse().ok(),
+        description: Some("to be asked for".into()),
         ..FloatingIpCreate::default()
     };
     let floating = neutron::floating_ips::create(state, cx, floating)?;
@@ -197,6 +198,7 @@ fn build(state: &mut State, cx: &Cx, driver: &str) -> Result<Ids, ApiError> {
         floating_network_id: ids.public.clone(),
         port_id: manual.vip_port_id,
         floating_ip_address: "203.0.113.201".parse().ok(),
+        description: Some("of the balancer manual".into()),
         ..FloatingIpCreate::default()
     };
     neutron::floating_ips::create(state, cx, of_manual)?;
