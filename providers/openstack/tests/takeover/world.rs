@@ -144,6 +144,7 @@ fn subnet(network: &str, name: &str, cidr: &str) -> SubnetCreate {
     }
 }
 
+// length: a list of objects, one made after the other; in parts it would be no clearer
 fn build(state: &mut State, cx: &Cx, driver: &str) -> Result<Ids, ApiError> {
     let more = QuotaUpdate {
         port: Some(-1),
