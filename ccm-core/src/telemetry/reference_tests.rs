@@ -107,9 +107,7 @@ const SECTIONS: &[Section] = &[
     ("Route controller", "There when it runs.", |registry| Ok(keep(RouteMetrics::register(registry)?))),
     ("Service controller", "There when it runs.", |registry| Ok(keep(ServiceMetrics::register(registry)?))),
     ("Orphans", "There when the service controller runs and the provider keeps an inventory.", |registry| {
-        let metrics = OrphanMetrics::register(registry)?;
-        metrics.found(&mut [("kind".into(), 0)].into(), std::iter::empty());
-        Ok(keep(()))
+        Ok(keep(OrphanMetrics::register(registry)?))
     }),
     ("Node-IPAM controller", "There when it runs.", |registry| {
         IpamMetrics::register(registry)?.init("10.0.0.0/8");

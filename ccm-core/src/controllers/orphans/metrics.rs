@@ -1,16 +1,13 @@
 //! Metrics of orphans.
 
-use std::collections::HashMap;
+use prometheus::{IntCounterVec, IntGauge, Registry};
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
-
-use super::plan::Orphan;
 use crate::telemetry::metrics::{counters, register};
 
 /// Metrics of orphans.
 #[derive(Clone, Debug)]
 pub(crate) struct OrphanMetrics {
-    orphans: IntGaugeVec,
+    orphans: IntGauge,
     looks: IntCounterVec,
     collected: IntCounterVec,
 }
@@ -26,16 +23,16 @@ pub(crate) enum Collected {
 }
 
 impl OrphanMetrics {
-    /// Registers `ccm_orphaned_objects{kind}`, `ccm_orphan_looks_total{outcome}` and
+    /// Registers `ccm_orphaned_objects`, `ccm_orphan_looks_total{outcome}` and
     /// `ccm_orphans_collected_total{outcome}`.
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let orphans = Opts::new(
+        let orphans = IntGauge::new(
             "ccm_orphaned_objects",
             "Cloud objects of this cluster that no Service or Node asks for, at the last look.",
-        );
+        )?;
         let collected = ["deleted", "doubted", "failed", "pending", "wanted"];
         Ok(Self {
-            orphans: register(registry, IntGaugeVec::new(orphans, &["kind"])?)?,
+            orphans: register(registry, orphans)?,
             looks: counters(
                 registry,
                 "ccm_orphan_looks_total",
@@ -55,18 +52,10 @@ impl OrphanMetrics {
         self.looks.with_label_values(&["failed"]).inc();
     }
 
-    /// Shows what a look found. Kinds that were there once stay, at zero.
-    pub(crate) fn found<'a>(&self, kinds: &mut HashMap<Box<str>, i64>, orphans: impl Iterator<Item = &'a Orphan>) {
+    /// Shows how many a look found.
+    pub(crate) fn found(&self, orphans: usize) {
         self.looks.with_label_values(&["success"]).inc();
-        for count in kinds.values_mut() {
-            *count = 0;
-        }
-        for orphan in orphans {
-            *kinds.entry((*orphan.object.kind).into()).or_default() += 1;
-        }
-        for (kind, count) in kinds {
-            self.orphans.with_label_values(&[&**kind]).set(*count);
-        }
+        self.orphans.set(i64::try_from(orphans).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn collected(&self, outcome: Collected) {

@@ -70,8 +70,6 @@ pub(crate) struct OrphanController {
 struct Memory {
     /// Since when each orphan has been seen.
     seen: HashMap<Key, Instant>,
-    /// Kinds of objects that were orphans once.
-    kinds: HashMap<Box<str>, i64>,
 }
 
 impl OrphanController {
@@ -122,7 +120,7 @@ impl OrphanController {
 
     /// Tells what is new.
     fn tell(&self, memory: &mut Memory, look: &Look) {
-        self.metrics.found(&mut memory.kinds, look.orphans.iter());
+        self.metrics.found(look.orphans.len());
         let now = Instant::now();
         let current: HashSet<Key> = look.orphans.iter().map(|orphan| key(&orphan.object)).collect();
         memory.seen.retain(|key, _| current.contains(key));

@@ -288,7 +288,7 @@ async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
     let off = "features: {udp: false, sctp: false, mixedProtocols: false, dualStack: false, noNodePorts: false, \
                loadBalancerIP: false, clientIPAffinity: false, sourceRanges: false}\n";
     let world = World::with(off);
-    let _ccm = world.start(&SERVICE);
+    let _ccm = world.start(&[SERVICE[0], "--orphan-report-period=0"]);
     world.have_nodes(["a"]).await;
     let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol});
     let tcp = || json!([port("TCP")]);

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use parking_lot::Mutex;
 use serde_json::Value;
+
+use crate::driver::{Driver, Ended};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_openstack-local");
 /// Longest time of one command.
@@ -21,6 +24,8 @@ pub(crate) struct Cloud {
     _state: tempfile::TempDir,
     client: PathBuf,
     environment: Vec<(String, String)>,
+    /// Those that have nothing to do.
+    drivers: Mutex<Vec<Driver>>,
 }
 
 impl Cloud {
@@ -42,7 +47,7 @@ impl Cloud {
             Some((name.to_owned(), value.trim_matches('\'').to_owned()))
         };
         let environment: Vec<_> = said.lines().filter_map(export).collect();
-        let cloud = Self { serving, _state: state, client, environment };
+        let cloud = Self { serving, _state: state, client, environment, drivers: Mutex::default() };
         ensure!(!cloud.environment.is_empty(), "no credentials for the cloud that said {line:?}: {said}");
         Ok(cloud)
     }
@@ -87,8 +92,22 @@ impl Cloud {
         Ok(said)
     }
 
+    /// Runs a command by the installed script itself.
+    pub(crate) fn script(&self, command: &str) -> anyhow::Result<String> {
+        let (good, said, complaint) = self.bounded(Command::new(&self.client).args(command.split_whitespace()))?;
+        ensure!(good, "openstack {command}: {complaint}");
+        Ok(said)
+    }
+
     fn openstack(&self, command: &str) -> anyhow::Result<(bool, String, String)> {
-        self.bounded(Command::new(&self.client).args(command.split_whitespace()))
+        let idle = self.drivers.lock().pop();
+        let mut driver = match idle {
+            Some(driver) => driver,
+            None => Driver::start(&self.client.with_file_name("python3"), &self.environment)?,
+        };
+        let Ended { good, said, complaint } = driver.run(command, LONGEST)?;
+        self.drivers.lock().push(driver);
+        Ok((good, said, complaint))
     }
 
     /// Runs a program with the credentials and no others: whether it ended well, its output and its complaints.

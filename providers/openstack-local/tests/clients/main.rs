@@ -6,6 +6,7 @@
 #![expect(clippy::print_stderr, reason = "says why tests are ignored")]
 
 mod cloud;
+mod driver;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -32,7 +33,6 @@ const TESTS: [(&str, Test); 8] = [
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Each command is a second of Python.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let client = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     if client.is_none() {
@@ -61,6 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn identity(cloud: &Cloud) -> anyhow::Result<()> {
+    ensure!(!cloud.script("token issue -f value -c id")?.trim().is_empty());
     ensure!(!cloud.value("token issue", "id")?.is_empty());
     let catalog = cloud.list("catalog list")?;
     let kinds: Vec<_> = catalog.iter().filter_map(|row| row["Type"].as_str()).collect();
