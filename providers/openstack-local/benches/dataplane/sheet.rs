@@ -98,7 +98,7 @@ impl fmt::Display for Sheet {
         for (measure, figures) in &self.figures {
             let of = |name| figures.get(name).into_iter().flatten().copied();
             let (ours, nginx) = (Spread::of(of("ours")), Spread::of(of("nginx")));
-            let digits = if ours.as_ref().is_some_and(|ours| ours.median >= 100.0) { 0 } else { 1 };
+            let digits = usize::from(ours.as_ref().is_none_or(|ours| ours.median < 100.0));
             // Of each round's pair.
             let ratio = Spread::of(of("ours").zip(of("nginx")).map(|(ours, nginx)| ours / nginx));
             let (ours, nginx) = (Spread::show(ours.as_ref(), digits), Spread::show(nginx.as_ref(), digits));
