@@ -202,6 +202,8 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), O
     loop {
         let router = routes.router(op).await?;
         let change = change.clone().displacing(&router.routes);
+        // Before the routes: once those are gone nobody knows any more which port had the network.
+        unpair(routes, op, &change.extra(&router.routes), steps).await?;
         if routes.extensions.atomic {
             return one_by_one(routes, op, &change, &router.routes).await;
         }
@@ -217,6 +219,28 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), O
             result => return result.map(drop),
         }
     }
+}
+
+/// Has the ports of displaced next hops forget the networks, which go to other nodes. Those of routes whose removal was asked
+/// for have done so already.
+async fn unpair(routes: &NeutronRoutes, op: &Op, extra: &[neutron::Route], steps: &[Step]) -> Result<(), OsError> {
+    let asked = |hop: &Hop| steps.iter().any(|step| matches!(step, Step::Remove(removed) if removed == hop));
+    let mut displaced: BTreeMap<IpAddr, BTreeSet<IpNet>> = BTreeMap::new();
+    for hop in extra.iter().filter_map(Hop::of).filter(|hop| !asked(hop)) {
+        displaced.entry(hop.next).or_default().insert(hop.destination);
+    }
+    if displaced.is_empty() || !routes.extensions.address_pairs {
+        return Ok(());
+    }
+    let mut ports = routes.ports(op, &displaced.keys().copied().collect()).await?;
+    for (ip, networks) in displaced {
+        let Some(port) = ports.remove(&ip) else { continue };
+        match routes.pair(op, port, &BTreeSet::new(), &networks).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Removes and adds with the requests that leave other routes alone.

@@ -157,6 +157,8 @@ async fn a_pod_network_that_moved_leads_to_its_new_node_alone() {
         applied(&routes, &[create(&old, "10.164.1.0/24")]).await;
         applied(&routes, &[create(&new, "10.164.1.0/24")]).await;
         assert_eq!(on_router(&stage), [format!("10.164.1.0/24 via {}", new.ip)], "{hidden:?}");
+        let paired = (pairs(&stage, &old), pairs(&stage, &new));
+        assert_eq!(paired, (vec![], vec!["10.164.1.0/24".to_owned()]), "{hidden:?}");
     }
 }
 
