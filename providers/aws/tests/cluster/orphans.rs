@@ -22,8 +22,8 @@ pub(crate) async fn what_was_leaked_is_found_and_deleted(stage: &mut Stage<'_>) 
     stage.nodes(1).await?;
     let nothing = stage.world().await?;
     stage.start(&FLAGS).await?;
-    for name in ["web", "old"] {
-        stage.create(&service(name, &[("TCP", 80)], &[])).await?;
+    for (name, port) in [("web", 80), ("old", 81)] {
+        stage.create(&service(name, &[("TCP", port)], &[])).await?;
     }
     stage.served(&["web", "old"]).await?;
     stage.stop().await?;

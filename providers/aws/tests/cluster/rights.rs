@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::stage::House;
 
 /// What is granted and was not asked for, with the reason.
-const NEVER: [(&str, &str); 7] = [
-    ("ec2:DescribeNetworkInterfaces", "Fargate nodes, which moto has none of"),
+const NEVER: [(&str, &str); 6] = [
     ("ec2:ModifyNetworkInterfaceAttribute", "routes to instances with several interfaces"),
     ("ec2:ReplaceRoute", "a route that leads to another instance"),
     ("elasticloadbalancing:DescribeListenerCertificates", "certificates of listeners that another process made"),
