@@ -64,6 +64,10 @@ impl Inventory for NetworkLoadBalancers {
         let why = "nothing stands behind it";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
+                // Rules on groups of nodes bear its name, and without it nothing tells that they are anybody's.
+                if let Some(name) = name_of(&object.id) {
+                    self.core.surroundings.security.release_nodes(op, name).await?;
+                }
                 let arn = LoadBalancerArn::from(&*object.id);
                 scope.client.write(op, DeleteLoadBalancer { arn }, why).await
             }
@@ -109,6 +113,11 @@ impl NetworkLoadBalancers {
         let owner = OwnerName { namespace: (&**namespace).into(), name: (&**name).into(), uid: Box::default() };
         self.core.surroundings.security.detached(op, &owner, &[id]).await
     }
+}
+
+/// Reads a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
+fn name_of(arn: &str) -> Option<&str> {
+    arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
 }
 
 fn gone(op: &Op, object: &OwnedObject, deleted: Result<(), AwsError>) -> Result<Progress, CloudError> {

@@ -1,6 +1,6 @@
 //! What goes when a load balancer goes, or loses a group.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, EventKind, Op, Progress};
 
@@ -41,13 +41,7 @@ impl SecurityGroups {
         lb_name: &str,
         keep: &[SecurityGroupId],
     ) -> Result<Progress, CloudError> {
-        let groups = self.book.groups(op, self.age(op)).await?;
-        self.needs.lock().remove(lb_name);
-        self.left_alone.lock().remove(lb_name);
-        if !self.scope.settings.disable_security_group_ingress {
-            let nothing = BTreeSet::new();
-            self.withdraw(op, lb_name, &groups, |_| &nothing).await?;
-        }
+        let groups = self.release_nodes(op, lb_name).await?;
         // A group that was made just before a crash may be missing in the list.
         let name = names::security_group(op.cluster_name(), owner);
         let group = match managed::find(&groups, &name) {
@@ -58,6 +52,21 @@ impl SecurityGroups {
             Some(group) => self.retire(op, &group.id).await,
             None => Ok(Progress::Done),
         }
+    }
+
+    /// Takes the rules of a load balancer off the groups of nodes, and returns the groups as they were.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub(crate) async fn release_nodes(&self, op: &Op, lb_name: &str) -> Result<Arc<Groups>, CloudError> {
+        let groups = self.book.groups(op, self.age(op)).await?;
+        self.needs.lock().remove(lb_name);
+        self.left_alone.lock().remove(lb_name);
+        if !self.scope.settings.disable_security_group_ingress {
+            let nothing = BTreeSet::new();
+            self.withdraw(op, lb_name, &groups, |_| &nothing).await?;
+        }
+        Ok(groups)
     }
 
     /// Takes away what groups leave that were taken off a load balancer that stays: those that were made for it are
