@@ -13,3 +13,4 @@ pub mod observer;
 pub mod rights;
 pub mod scenario;
 pub mod server;
+pub mod stage;

@@ -2,20 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use anyhow::ensure;
+use ccm_e2e::stage::orphans;
+use serde_json::json;
 
 use crate::stage::{Stage, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
-
-/// Kinds of a report's orphans, all of which must have been made for this Service and be in this state.
-fn kinds<'a>(report: &'a Value, made_for: &str, state: &str) -> anyhow::Result<BTreeSet<&'a str>> {
-    let orphans = report["orphans"].as_array().context("orphans")?;
-    let fits = |orphan: &Value| orphan["madeFor"]["name"] == made_for && orphan["state"] == state;
-    ensure!(orphans.iter().all(fits), "{report:#}");
-    Ok(orphans.iter().filter_map(|orphan| orphan["kind"].as_str()).collect())
-}
 
 pub(crate) async fn what_was_leaked_is_found_and_deleted(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
@@ -35,16 +28,16 @@ pub(crate) async fn what_was_leaked_is_found_and_deleted(stage: &mut Stage<'_>) 
 
     let (code, report) = stage.orphans(&[]).await?;
     let everything = BTreeSet::from(["load balancer", "security group", "target group"]);
-    ensure!(code == Some(2) && kinds(&report, "old", "left")? == everything, "{code:?}: {report:#}");
+    ensure!(code == Some(2) && orphans(&report, "old", "left")? == everything, "{code:?}: {report:#}");
     let (code, _) = stage.orphans(&["--delete", "--confirm=another"]).await?;
     ensure!(code == Some(1), "{code:?}");
     let (code, report) = stage.orphans(&["--delete", "--confirm=kubernetes"]).await?;
-    ensure!(code == Some(2) && kinds(&report, "old", "too-young")? == everything, "{code:?}: {report:#}");
+    ensure!(code == Some(2) && orphans(&report, "old", "too-young")? == everything, "{code:?}: {report:#}");
     let writes = stage.take_writes();
     ensure!(writes.is_empty(), "{writes:?}");
 
     let (code, report) = stage.orphans(&["--delete", "--confirm=kubernetes", "--orphan-minimum-age=0s"]).await?;
-    ensure!(code == Some(0) && kinds(&report, "old", "deleted")? == everything, "{code:?}: {report:#}");
+    ensure!(code == Some(0) && orphans(&report, "old", "deleted")? == everything, "{code:?}: {report:#}");
     let (code, report) = stage.orphans(&[]).await?;
     ensure!(code == Some(0) && report["orphans"] == json!([]) && report["owned"] != 0, "{code:?}: {report:#}");
 

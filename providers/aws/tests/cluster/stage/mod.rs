@@ -19,6 +19,7 @@ use ccm_e2e::{
     ccm::{self, Ccm, Signal},
     manifests,
     server::{Kind, Server},
+    stage as shared,
 };
 use ccm_testkit::{
     apiserver::{self, Access, Rule},
@@ -31,13 +32,10 @@ use ccm_testkit::{
         wire::{EC2, REGION},
     },
 };
-use k8s_openapi::api::{
-    core::v1::{Event, Node, Service},
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
-};
+use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{
     ResourceExt as _,
-    api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{Api, DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::Instant};
@@ -100,7 +98,7 @@ impl House {
         let binaries = self.binaries.as_ref().context("the control plane is not built")?;
         let start = async || {
             let server = Server::real(kind, binaries, &[USER.to_owned()]).await?;
-            grant(&server.client()).await?;
+            shared::grant(&server.client(), USER, &rules()?).await?;
             anyhow::Ok(server)
         };
         self.real.get_or_try_init(start).await.cloned()
@@ -122,19 +120,6 @@ fn rules() -> anyhow::Result<Vec<Value>> {
     let mut roles = manifests::read(&manifests::rbac())?;
     roles.extend(manifests::read(&manifests::rbac().join("optional"))?);
     Ok(roles.iter().filter_map(|role| role["rules"].as_array()).flatten().cloned().collect())
-}
-
-async fn grant(client: &kube::Client) -> anyhow::Result<()> {
-    let role = json!({"metadata": {"name": USER}, "rules": rules()?});
-    let binding = json!({
-        "metadata": {"name": USER},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
-    });
-    let params = PostParams::default();
-    Api::<ClusterRole>::all(client.clone()).create(&params, &serde_json::from_value(role)?).await?;
-    Api::<ClusterRoleBinding>::all(client.clone()).create(&params, &serde_json::from_value(binding)?).await?;
-    Ok(())
 }
 
 /// Networks, and the group of the nodes.
@@ -171,7 +156,7 @@ impl<'a> Stage<'a> {
         house.recorded().extend(house.moto.overlay().take());
         house.moto.reset().await?;
         let server = house.server(kind).await?;
-        clear(&server.client()).await.context("clear the API server")?;
+        shared::clear(&server.client()).await.context("clear the API server")?;
         let fixture = Fixture::new(house.moto.direct().clone());
         let network = network(&fixture).await.context("make the network")?;
         let service = |service| ServiceOverride {
@@ -401,10 +386,7 @@ impl<'a> Stage<'a> {
 
     /// Events about an object: reason and message, in the order of their first time.
     pub(crate) async fn events(&self, name: &str) -> anyhow::Result<Vec<(String, String)>> {
-        let events: Api<Event> = Api::namespaced(self.server.client(), "default");
-        let selector = format!("involvedObject.name={name}");
-        let list = events.list(&ListParams::default().fields(&selector)).await?.items;
-        Ok(list.into_iter().map(|e| (e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect())
+        shared::events(&self.server.client(), name).await
     }
 
     /// Waits for an event of this reason with all of these texts.
@@ -480,17 +462,7 @@ pub(crate) fn full(annotation: &str) -> String {
 pub(crate) fn service(name: &str, ports: &[(&str, u16)], annotations: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(key, value)| (full(key), Value::from(*value))).collect();
-    let ports: Vec<_> = ports
-        .iter()
-        .map(|(protocol, port)| {
-            let name = format!("{}-{port}", protocol.to_lowercase());
-            json!({"name": name, "protocol": protocol, "port": port, "nodePort": 30000 + port, "targetPort": 8080})
-        })
-        .collect();
-    json!({
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": ports},
-    })
+    shared::balanced(name, ports, &annotations)
 }
 
 async fn network(fixture: &Fixture) -> anyhow::Result<Network> {
@@ -513,25 +485,4 @@ async fn network(fixture: &Fixture) -> anyhow::Result<Network> {
     let subnets: [Subnet; 4] = made.try_into().map_err(|_| anyhow::anyhow!("four subnets"))?;
     let [a, b, c, d] = subnets;
     Ok(Network { vpc, public: [a, b], private: [c, d], group })
-}
-
-/// Takes everything away that another test left.
-async fn clear(client: &kube::Client) -> anyhow::Result<()> {
-    let (all, params) = (ListParams::default(), DeleteParams::default());
-    Api::<Node>::all(client.clone()).delete_collection(&params, &all).await?;
-    let services: Api<Service> = Api::namespaced(client.clone(), "default");
-    for service in services.list(&all).await?.items {
-        let name = service.name_any();
-        if name == "kubernetes" {
-            continue;
-        }
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        services.patch(&name, &PatchParams::default(), &free).await?;
-        match services.delete(&name, &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            deleted => deleted.map(drop)?,
-        }
-    }
-    Api::<Event>::namespaced(client.clone(), "default").delete_collection(&params, &all).await?;
-    Ok(())
 }
