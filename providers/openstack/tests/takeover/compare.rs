@@ -87,7 +87,12 @@ fn cloud(stage: &Stage) -> Picture {
         }
         for row in octavia.listeners.iter() {
             names.insert(row.body.default_pool_id.clone().unwrap_or_default(), row.body.name.clone());
-            picture.insert(format!("listener {}", row.body.name), clean.json(&row.body));
+            let mut listener = clean.json(&row.body);
+            // Upstream keeps them in a Go map: their order is another one at each run.
+            if let Some(cidrs) = listener["allowed_cidrs"].as_array_mut() {
+                cidrs.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+            }
+            picture.insert(format!("listener {}", row.body.name), listener);
         }
         for row in octavia.pools.iter() {
             picture.insert(format!("pool {}", row.body.name), clean.json(&row.body));
