@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let tests: Vec<(Kind, &str, Body)> = tests! {
         Real nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_servers, addresses_come_in_the_order_of_the_configuration,
-            a_token_that_expires_is_renewed,
+            a_token_that_expires_is_renewed, a_changed_password_needs_no_restart,
         }
         Real routes { pod_networks_are_routed_to_their_nodes }
         Real services {

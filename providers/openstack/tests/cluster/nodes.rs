@@ -232,3 +232,25 @@ pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut Stage) -> anyhow
     anyhow::ensure!(tokens == 2, "{tokens} requests for a token");
     stage.stop().await
 }
+
+/// A password that is changed in the cloud and then in the file is used without a restart.
+pub(crate) async fn a_changed_password_needs_no_restart(stage: &mut Stage) -> anyhow::Result<()> {
+    for at in 0..3 {
+        stage.make(format!("node-{at}")).await?;
+    }
+    stage.start(&FLAGS).await?;
+    stage.kubelets.register(NodeSpec::new("node-0")).await?;
+    initialized(stage, &["node-0"]).await?;
+    stage.cloud.change_password("another-secret").await?;
+    stage.kubelets.register(NodeSpec::new("node-1")).await?;
+    stage.logged(&["node-1", "authentication"]).await?;
+    stage.config.password = Some("another-secret".into());
+    stage.rewrite_config()?;
+    // The node that was refused is asked for again after a pause; one that comes now need not wait.
+    stage.kubelets.register(NodeSpec::new("node-2")).await?;
+    initialized(stage, &["node-2"]).await?;
+    let log = stage.log();
+    let told = ["another-secret", stage.cloud.password().expose()].iter().any(|secret| log.contains(secret));
+    anyhow::ensure!(!told, "a password is in {log}");
+    stage.stop().await
+}
