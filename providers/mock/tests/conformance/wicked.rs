@@ -130,7 +130,7 @@ impl Wicked {
             Manner::Pages => loop {
                 tokio::task::yield_now().await;
             },
-            Manner::SpawnsPanic => {
+            _ if self.is(place, Manner::SpawnsPanic) => {
                 // Nobody awaits it, which is the bug.
                 drop(tokio::spawn(async { panic!("planted in a task") }));
                 tokio::task::yield_now().await;
@@ -188,11 +188,7 @@ impl Instances for Wicked {
         self.inner.instances().unwrap().limits()
     }
 
-    async fn describe(
-        &self,
-        op: &Op,
-        queries: &[NodeQuery],
-    ) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
         self.meets(Place::Describe).await;
         let mut answers = self.inner.instances().unwrap().describe(op, queries).await?;
         match self.manner {
