@@ -113,9 +113,10 @@ impl Survey {
     /// Deletes an orphan, if it still is one by the API server's own word, and waits for the cloud until `limit`.
     pub(crate) async fn collect(&self, orphan: &Orphan, limit: Instant) -> Result<Fate, SurveyError> {
         let object = &orphan.object;
+        let mut waits_for = Box::from("the time for it is over");
         loop {
             if Instant::now() >= limit {
-                return Ok(Fate::Waits("the time for it is over".into()));
+                return Ok(Fate::Waits(waits_for));
             }
             // Before each request: a Service may be created while the cloud takes its time.
             if self.cause(&object.owner).await.map_err(SurveyError::Unsure)?.is_none() {
@@ -134,7 +135,7 @@ impl Survey {
                     }
                     tokio::select! {
                         () = self.op.cancelled() => return Ok(Fate::Waits(why)),
-                        () = tokio::time::sleep(after) => {}
+                        () = tokio::time::sleep(after) => waits_for = why,
                     }
                 }
             }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ccm_core::provider::CloudProvider;
 use ccm_mock::{CloudConfig, MockCloud, MockProvider, bind_admin, serve_admin};
-use ccm_testkit::conformance::{Report, check_instances};
+use ccm_testkit::conformance::{INSTANCE_RULES, LOAD_BALANCER_RULES, ROUTE_RULES, Report, Rule, check_instances};
 use tokio_util::sync::CancellationToken;
 
 use planted::{Bug, Planted};
@@ -86,10 +86,23 @@ async fn each_planted_bug_breaks_exactly_its_rules() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+const DOCUMENTED: &str = include_str!("../../../../docs/reliability.md");
+
+/// Checks that every rule has a bug that breaks it, and that the page on reliability says which.
+fn each_is_broken_by_a_bug<C: ?Sized, B: std::fmt::Debug>(rules: &[Rule<C>], bugs: &[(B, &[&str])]) {
+    let row = |rule: &Rule<C>| {
+        let hits = bugs.iter().filter(|(_, broken)| broken.contains(&rule.id)).map(|(bug, _)| format!("{bug:?}"));
+        let hits: Vec<_> = hits.collect();
+        assert!(!hits.is_empty(), "nothing shows that {} can fail", rule.id);
+        format!("| `{}` | {} |\n", rule.id, hits.join(", "))
+    };
+    let table: String = rules.iter().map(row).collect();
+    assert!(DOCUMENTED.contains(&table), "docs/reliability.md lacks this table:\n{table}");
+}
+
 #[test]
 fn every_rule_has_a_bug_that_breaks_it() {
-    let broken: Vec<_> = Bug::ALL.iter().flat_map(|(_, rules)| rules.iter().copied()).collect();
-    for rule in &ccm_testkit::conformance::INSTANCE_RULES {
-        assert!(broken.contains(&rule.id), "nothing shows that {} can fail", rule.id);
-    }
+    each_is_broken_by_a_bug(&INSTANCE_RULES, &Bug::ALL);
+    each_is_broken_by_a_bug(&LOAD_BALANCER_RULES, &planted_balancers::Bug::ALL);
+    each_is_broken_by_a_bug(&ROUTE_RULES, &planted_routes::Bug::ALL);
 }

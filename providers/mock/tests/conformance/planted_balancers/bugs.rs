@@ -74,6 +74,7 @@ pub(crate) enum Bug {
     TakesUsersAnnotations,
     NamesCutOff,
     ListsFirstPage,
+    CallsClustersAlike,
     TellsSecrets,
     TellsSecretsInEvents,
     TellsAtLength,
@@ -84,7 +85,7 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 80] = [
+    pub(crate) const ALL: [(Self, &[&str]); 81] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -162,6 +163,7 @@ impl Bug {
         (Self::TakesUsersAnnotations, &["served-again"]),
         (Self::NamesCutOff, &["long-names"]),
         (Self::ListsFirstPage, &["many-are-listed"]),
+        (Self::CallsClustersAlike, &["owned-is-listed"]),
         (Self::TellsSecrets, &["texts-presentable"]),
         (Self::TellsSecretsInEvents, &["texts-presentable"]),
         (Self::TellsAtLength, &["texts-presentable"]),

@@ -8,6 +8,13 @@ use super::{Bug, Planted, WriteGate};
 
 #[async_trait]
 impl Inventory for Planted {
+    fn cluster(&self, op: &Op) -> Box<str> {
+        match self.bug {
+            Bug::CallsClustersAlike => "kubernetes".into(),
+            _ => self.inner.inventory().unwrap().cluster(op),
+        }
+    }
+
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let real = self.inner.inventory().unwrap();
         if self.bug == Bug::ListNeedsLeadership {

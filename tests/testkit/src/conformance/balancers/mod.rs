@@ -188,7 +188,8 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 41] = [
     rule!(
         ids::INVENTORY,
         inventory::complete,
-        "the inventory lists what each Service of this cluster owns, and of no other; all of it or an error; read-only"
+        "the inventory tells the clusters apart by name, and lists what each Service of this one owns, and of no other; all \
+         of it or an error; read-only"
     ),
     rule!("many-are-listed", inventory::many, "of more load balancers than a page of a listing has, each is listed"),
     rule!(
