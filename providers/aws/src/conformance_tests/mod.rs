@@ -44,7 +44,10 @@ impl Ground for Memory {
         let aws = Aws::new();
         aws.tune(|knobs| *knobs = self.knobs.clone());
         // As many as a large cluster asks AWS for.
-        aws.quotas(|quotas| quotas.routes_per_table = 1000);
+        aws.quotas(|quotas| {
+            quotas.routes_per_table = 1000;
+            quotas.rules_per_security_group = 1000;
+        });
         *self.aws.lock() = aws.clone();
         let tag = |id: &str| format!("kubernetes.io/cluster/{id}");
         let (ours, theirs) = (tag(OURS), tag(THEIRS));

@@ -67,6 +67,12 @@ impl LoadBalancerCloud for Stage {
         self.look().objects().await
     }
 
+    /// Each takes several of the 60 rules that a group of nodes may have. In memory there may be more, and more balancers
+    /// than a request for tags can name.
+    fn many(&self) -> usize {
+        if self.ground.stride() == 1 { 24 } else { 12 }
+    }
+
     fn wish(&self, mut service: ServiceView) -> ServiceView {
         if service.ip_families.contains(&IpFamily::V6) {
             service = annotated(service, "ip-address-type", "dualstack");
