@@ -152,6 +152,7 @@ impl Planted {
     }
 
     /// Bugs that change the call as a whole.
+    // length: one arm for each bug
     async fn ask(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Answer>, CloudError> {
         match self.bug {
             Bug::IgnoresCancellation => {

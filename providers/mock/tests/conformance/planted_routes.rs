@@ -313,6 +313,7 @@ impl Planted {
         }
     }
 
+    // length: one arm for each bug
     async fn apply_at(&self, op: &Op, changes: &[RouteChange]) -> Answers {
         let deaf = || Op::new(op.cluster_name(), CancellationToken::new(), WriteGate::always_open());
         let dropped = |error: CloudError| changes.iter().map(|_| Err(error.clone())).collect();

@@ -348,6 +348,7 @@ async fn check_adapter(suite: &str, at: &'static str, how: How) -> Report {
     }
 }
 
+// length: a table
 #[tokio::test(start_paused = true)]
 async fn an_adapter_that_goes_wrong_is_reported() {
     let methods: [(&str, &[&str]); 3] = [

@@ -269,6 +269,7 @@ impl Planted {
         outcome
     }
 
+    // length: one arm for each bug
     async fn delete_at(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         match self.bug {
             Bug::DeletesUnrecorded => {

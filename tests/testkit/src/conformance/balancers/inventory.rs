@@ -71,7 +71,7 @@ async fn two_clusters<'a>(bench: &'a LbBench<'_>) -> Verdict<(Tenant<'a>, Tenant
 
 pub(super) async fn complete(bench: &LbBench<'_>) -> Verdict {
     let (mut ours, theirs) = two_clusters(bench).await?;
-    let name = |tenant: &Tenant<'_>| Ok(inventory(&tenant.provider)?.cluster(&tenant.op()));
+    let name = |tenant: &Tenant<'_>| inventory(&tenant.provider).map(|listed| listed.cluster(&tenant.op()));
     let names: [Box<str>; 2] = [name(&ours)?, name(&theirs)?];
     expect(!names[0].is_empty() && names[0] != names[1], || format!("two clusters are called {names:?}"))?;
     for provider in [ours.provider.clone(), bench.provider().await?] {
