@@ -24,6 +24,7 @@
 
 mod balancers;
 mod bench;
+mod calls;
 mod instances;
 mod report;
 mod routes;
@@ -41,6 +42,7 @@ use ccm_core::{
 use futures::{FutureExt, future::BoxFuture};
 
 pub use balancers::{Clients, CloudBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
+pub use calls::CallScript;
 pub use instances::INSTANCE_RULES;
 pub use report::{Case, Outcome, Report};
 pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
