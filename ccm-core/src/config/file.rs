@@ -82,7 +82,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text.unwrap_or_default()).unwrap();
         let cloud_config = text.map(|_| file.path().to_owned());
-        GenericConfig { cloud_config, ..GenericConfig::default() }.read_cloud_config().map_err(|error| error.to_string())
+        GenericConfig { cloud_config, ..GenericConfig::default() }
+            .read_cloud_config()
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -126,7 +126,11 @@ fn a_service_that_says_nothing_admits_everybody_of_its_families() {
     };
     assert_eq!(networks(SourceRanges::Unset, &[]), ["0.0.0.0/0"]);
     assert_eq!(networks(SourceRanges::Unset, &[IpFamily::V6, IpFamily::V4]), ["::/0", "0.0.0.0/0"]);
-    assert_eq!(networks(SourceRanges::Only(Vec::new()), &[IpFamily::V4]), Vec::<String>::new(), "nobody is not everybody");
+    assert_eq!(
+        networks(SourceRanges::Only(Vec::new()), &[IpFamily::V4]),
+        Vec::<String>::new(),
+        "nobody is not everybody"
+    );
     let only = SourceRanges::Only(vec!["10.0.0.0/8".parse().unwrap()]);
     assert_eq!(networks(only, &[IpFamily::V6]), ["10.0.0.0/8"]);
 }

@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn looks_grow_apart_within_bounds() {
-        let after = |waited| op(&CancellationToken::new()).with_pending_for(Duration::from_secs(waited)).look_again().as_secs();
+        let after =
+            |waited| op(&CancellationToken::new()).with_pending_for(Duration::from_secs(waited)).look_again().as_secs();
         assert_eq!([after(0), after(1), after(7), after(15), after(600)], [1, 1, 7, 15, 15]);
     }
 

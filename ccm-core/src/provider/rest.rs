@@ -199,8 +199,8 @@ impl Rest {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(body);
-        let mut request = request
-            .map_err(|error| CloudError::invalid_input(format!("{what}: no such path")).with_source(error))?;
+        let mut request =
+            request.map_err(|error| CloudError::invalid_input(format!("{what}: no such path")).with_source(error))?;
         request.headers_mut().extend(self.headers.clone());
         let response = self.transport.send(request).await?;
         let id = response.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);

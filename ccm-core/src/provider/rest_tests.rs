@@ -91,7 +91,11 @@ async fn errors_say_what_was_attempted_why_and_when_to_come_again() {
 #[tokio::test]
 async fn what_is_gone_is_deleted_and_doubt_is_not_that() {
     let delete = async |status, body| {
-        cloud(status, &[], body).0.delete(&op(), Mutation::new("delete", "x"), "v1/x").await.map_err(|error| error.kind())
+        cloud(status, &[], body)
+            .0
+            .delete(&op(), Mutation::new("delete", "x"), "v1/x")
+            .await
+            .map_err(|error| error.kind())
     };
     assert_eq!(delete(204, "").await, Ok(()));
     assert_eq!(delete(200, r#"{"id": 1}"#).await, Ok(()));
@@ -169,14 +173,24 @@ fn a_pause_is_seconds_or_a_date() {
 #[test]
 fn paths_are_encoded() {
     assert_eq!(path("v1/a", &[], &[]), "v1/a");
-    assert_eq!(path("v1", &["..", "ä b", "a.b-c_d~"], &[("q", "a=b"), ("r", "1")]), "v1/%2E%2E/%C3%A4%20b/a.b-c_d~?q=a%3Db&r=1");
+    assert_eq!(
+        path("v1", &["..", "ä b", "a.b-c_d~"], &[("q", "a=b"), ("r", "1")]),
+        "v1/%2E%2E/%C3%A4%20b/a.b-c_d~?q=a%3Db&r=1"
+    );
 }
 
 /// The address may name a password by mistake, and the token never belongs into a message.
 #[test]
 fn mistakes_of_the_configuration_are_named_without_secrets() {
     let canned = || Arc::new(Canned { answer: (200, Vec::new(), ""), asked: Mutex::default() });
-    for base in ["", "cloud.example", "ftp://cloud.example", "https://", "https://u:hunter2@cloud.example", "http://c?x=hunter2"] {
+    for base in [
+        "",
+        "cloud.example",
+        "ftp://cloud.example",
+        "https://",
+        "https://u:hunter2@cloud.example",
+        "http://c?x=hunter2",
+    ] {
         let error = Rest::new(base, canned()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{base}");
         assert!(!error.chain().contains("hunter2"), "{error}");

@@ -1,6 +1,10 @@
 //! Load balancers. Each carries cluster and Service as labels, from the request on that creates it.
 
-use std::{collections::{BTreeMap, BTreeSet}, net::IpAddr, num::NonZeroU16};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    num::NonZeroU16,
+};
 
 use ccm_core::provider::prelude::*;
 use ipnet::IpNet;
@@ -71,7 +75,8 @@ impl LoadBalancers for Meadow {
 
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let updated = async {
-            let missing = || CloudError::new(ErrorKind::NotFound, format!("{} has no load balancer", want.service.key()));
+            let missing =
+                || CloudError::new(ErrorKind::NotFound, format!("{} has no load balancer", want.service.key()));
             let seen = self.find(op, &want.service.uid).await?.ok_or_else(missing)?;
             let wanted = Wanted { members: members(want)?, ..seen.has.clone() };
             self.bring(op, seen, wanted).await
@@ -168,7 +173,11 @@ fn outcome(op: &Op, balancer: Result<Balancer, CloudError>) -> LbOutcome {
 
 fn members(want: &LbSpec) -> Result<BTreeSet<String>, CloudError> {
     // A node that is new has no provider ID yet, and is a member when it has.
-    want.backends.nodes().iter().filter_map(|node| instance_id(node).map(|id| id.map(str::to_owned)).transpose()).collect()
+    want.backends
+        .nodes()
+        .iter()
+        .filter_map(|node| instance_id(node).map(|id| id.map(str::to_owned)).transpose())
+        .collect()
 }
 
 fn complete(op: &Op, want: &LbSpec) -> Result<Wanted, CloudError> {

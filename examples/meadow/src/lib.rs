@@ -36,7 +36,12 @@ impl Meadow {
     }
 
     /// Lists what has these labels: every page of `{"items": […], "next": "path"}`, or an error.
-    async fn list<T: DeserializeOwned>(&self, op: &Op, what: &str, labels: &[(&str, &str)]) -> Result<Vec<T>, CloudError> {
+    async fn list<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        what: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Vec<T>, CloudError> {
         #[derive(Deserialize)]
         struct Page<T> {
             items: Vec<T>,

@@ -63,7 +63,8 @@ impl Meadow {
     async fn change_route(&self, op: &Op, own: &[CloudRoute], change: &RouteChange) -> Result<(), CloudError> {
         match change {
             RouteChange::Create { node, destination } => {
-                let missing = || CloudError::invalid_input(format!("node {} has no provider ID to route to", node.name));
+                let missing =
+                    || CloudError::invalid_input(format!("node {} has no provider ID to route to", node.name));
                 let (instance, destination) = (instance_id(node)?.ok_or_else(missing)?, destination.trunc());
                 if own.iter().any(|route| route.destination == destination && route.instance == instance) {
                     return Ok(());

@@ -1,6 +1,8 @@
 //! The guide for authors of providers is true: its code is the example's, its commands lead to a provider that passes the
 //! kit, and the example is as short as it says.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -67,7 +69,9 @@ fn cut(file: &str, source: &str, blocks: &[&Block<'_>]) -> Vec<String> {
     for block in &blocks[1..] {
         let first = block.text.lines().next().unwrap_or_default();
         let found: Vec<usize> = (0..lines.len()).filter(|at| lines[*at] == first).collect();
-        let [start] = found[..] else { panic!("{file} has {first:?} {} times: begin the block elsewhere", found.len()) };
+        let [start] = found[..] else {
+            panic!("{file} has {first:?} {} times: begin the block elsewhere", found.len())
+        };
         starts.push(start);
     }
     starts.push(lines.len());
@@ -104,7 +108,10 @@ fn the_code_of_the_guide_is_that_of_the_example() {
         fs::write(guide_path(), lines.join("\n") + "\n").unwrap();
         return;
     }
-    assert!(wrong.is_empty(), "other than in the example: {wrong:?}; CCM_UPDATE_REFERENCE=1 cargo test -p ccm-meadow guide");
+    assert!(
+        wrong.is_empty(),
+        "other than in the example: {wrong:?}; CCM_UPDATE_REFERENCE=1 cargo test -p ccm-meadow guide"
+    );
 }
 
 /// Lines that are not blank, by file.
@@ -153,7 +160,9 @@ fn a_new_author_gets_from_the_template_to_the_passing_kit() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
     let commands: Vec<_> = blocks.iter().filter(|block| block.label == "sh").map(|block| block.text.as_str()).collect();
-    let [copy, first_tests, stand_in, all_tests] = commands[..] else { panic!("{} blocks of commands", commands.len()) };
+    let [copy, first_tests, stand_in, all_tests] = commands[..] else {
+        panic!("{} blocks of commands", commands.len())
+    };
     let folder = tempfile::tempdir().unwrap();
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let run = |place: &Path, commands: &str| {

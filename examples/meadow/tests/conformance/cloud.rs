@@ -95,7 +95,7 @@ pub(crate) struct World {
     pub(crate) balancers: BTreeMap<String, Built>,
     /// How long balancers take to be ready and, half of it, to be gone.
     pub(crate) activation: Duration,
-    last: u32,
+    pub(crate) last: u32,
 }
 
 /// The cloud. Clones share it.
@@ -155,14 +155,14 @@ impl Cloud {
         match (request.method().as_str(), &segments[..]) {
             ("GET", ["v1", what]) => {
                 let all = world.list(what).ok_or_else(|| unknown(path))?;
-                Ok((200, page(all, path, query, self.page)))
+                Ok((200, page(&all, path, query, self.page)))
             }
             ("POST", ["v1", "routes"]) => world.add_route(body(request)?),
             ("DELETE", ["v1", "routes", id]) => {
                 world.routes.remove(*id).map(|_| (204, Value::Null)).ok_or_else(|| absent("route", id))
             }
             ("POST", ["v1", "balancers"]) => world.add_balancer(body(request)?),
-            ("PATCH", ["v1", "balancers", id]) => world.change_balancer(id, body(request)?),
+            ("PATCH", ["v1", "balancers", id]) => world.change_balancer(id, &body(request)?),
             ("DELETE", ["v1", "balancers", id]) => {
                 let gone_at = Instant::now() + world.activation / 2;
                 world.balancers.get_mut(*id).ok_or_else(|| absent("balancer", id))?.gone_at.get_or_insert(gone_at);
@@ -252,7 +252,7 @@ impl World {
         Ok((201, json))
     }
 
-    fn change_balancer(&mut self, id: &str, change: Value) -> Result<(u16, Value), Refusal> {
+    fn change_balancer(&mut self, id: &str, change: &Value) -> Result<(u16, Value), Refusal> {
         let built = self.balancers.get_mut(id).ok_or_else(|| absent("balancer", id))?;
         if built.json(id)["state"] != "ready" {
             return Err((409, "conflict", format!("balancer {id} is busy")));
@@ -260,7 +260,7 @@ impl World {
         let mut json = serde_json::to_value(&built.is).unwrap();
         let fields = change.as_object().ok_or_else(|| invalid("no object"))?;
         json.as_object_mut().unwrap().extend(fields.clone());
-        let is = serde_json::from_value(json).map_err(invalid)?;
+        let is = serde_json::from_value(json).map_err(|error| invalid(error.to_string()))?;
         check(&is)?;
         built.is = is;
         Ok((200, built.json(id)))
@@ -285,11 +285,11 @@ fn check(balancer: &Balancer) -> Result<(), Refusal> {
 }
 
 fn body<T: DeserializeOwned>(request: &Request<Bytes>) -> Result<T, Refusal> {
-    serde_json::from_slice(request.body()).map_err(invalid)
+    serde_json::from_slice(request.body()).map_err(|error| invalid(error.to_string()))
 }
 
-fn invalid(why: impl ToString) -> Refusal {
-    (422, "invalid", why.to_string())
+fn invalid(why: impl Into<String>) -> Refusal {
+    (422, "invalid", why.into())
 }
 
 fn absent(what: &str, id: &str) -> Refusal {
@@ -300,19 +300,22 @@ fn unknown(path: &str) -> Refusal {
     (404, "no_such_path", format!("{path} is no path of this API"))
 }
 
-/// One page of what fits the labels: from `after` on, which is a position here and nobody's business.
-fn page(all: Vec<Value>, path: &str, query: &str, size: usize) -> Value {
-    let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
+/// One page of what fits the labels, after the one with the id that is asked for.
+fn page(all: &[Value], path: &str, query: &str, size: usize) -> Value {
+    let pairs: Vec<_> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+    let (after, labels): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| *key == "after");
     let label = |item: &Value, key: &str| item["labels"][key].as_str().or(item[key].as_str()).map(str::to_owned);
-    let fits = |item: &Value| pairs().filter(|(key, _)| *key != "after").all(|(key, value)| label(item, key).as_deref() == Some(value));
-    let after = pairs().find(|(key, _)| *key == "after").map_or("", |(_, id)| id);
+    let fits = |item: &&Value| labels.iter().all(|(key, value)| label(item, key).as_deref() == Some(*value));
     let id = |item: &Value| item["id"].as_str().unwrap_or_default().to_owned();
-    let start = all.iter().position(|item| id(item) == after).map_or(0, |at| at + 1);
-    let mut rest = all[start..].iter().filter(|item| fits(item));
+    let start =
+        after.first().and_then(|(_, after)| all.iter().position(|item| id(item) == *after)).map_or(0, |at| at + 1);
+    let mut rest = all[start..].iter().filter(fits);
     let items: Vec<_> = rest.by_ref().take(size).cloned().collect();
-    let labels: String = pairs().filter(|(key, _)| *key != "after").map(|(key, value)| format!("&{key}={value}")).collect();
-    let next = rest.next().and(items.last()).map(|last| format!("{}?after={}{labels}", path.trim_start_matches('/'), id(last)));
-    json!({"items": items, "next": next})
+    let more = rest.next().and(items.last()).map(|last| {
+        let kept: Vec<_> = labels.iter().map(|(key, value)| format!("&{key}={value}")).collect();
+        format!("{}?after={}{}", path.trim_start_matches('/'), id(last), kept.concat())
+    });
+    json!({"items": items, "next": more})
 }
 
 fn respond(status: u16, body: &Value) -> Response<Bytes> {

@@ -7,15 +7,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView, Protocol, ServiceView},
-    provider::{
-        CloudError, CloudProvider,
-        rest::Transport,
-    },
+    provider::{CloudError, CloudProvider, rest::Transport},
 };
 use ccm_meadow::{Config, Meadow};
 use ccm_testkit::conformance::{
-    Clients, CloudBalancer, CloudRoute, InjectedFault, InstanceCloud, LoadBalancerCloud, RouteCloud, ScriptedCloud, Tally,
-    Trouble,
+    Clients, CloudBalancer, CloudRoute, InjectedFault, InstanceCloud, LoadBalancerCloud, RouteCloud, ScriptedCloud,
+    Tally, Trouble,
 };
 use http::{Request, Response};
 use ipnet::IpNet;
@@ -52,7 +49,13 @@ impl Stage {
     pub(crate) fn new(page: usize) -> Self {
         let cloud = Cloud::new(page);
         let transport = Arc::new(InProcess(cloud.clone()));
-        Self { cloud, transport, url: "https://api.meadow.example".to_owned(), in_process: true, activation: Duration::ZERO }
+        Self {
+            cloud,
+            transport,
+            url: "https://api.meadow.example".to_owned(),
+            in_process: true,
+            activation: Duration::ZERO,
+        }
     }
 
     /// Has balancers take this long to be ready and, half of it, to be gone.
@@ -129,6 +132,10 @@ impl InstanceCloud for Stage {
         Ok(format!("{:?}", self.cloud.world.lock()))
     }
 
+    fn secrets(&self) -> Vec<String> {
+        vec![TOKEN.to_owned()]
+    }
+
     fn malformed_provider_ids(&self) -> Vec<String> {
         ["meadow://", "meadow://7", "meadow:///ins-7", "meadow://ins-", "meadow://ins-07", "meadow://ins-7/x"]
             .map(str::to_owned)
@@ -164,6 +171,10 @@ impl ScriptedCloud for Stage {
             self.cloud.calls.slow_down(latency);
         }
         Ok(self.in_process)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![TOKEN.to_owned()]
     }
 
     fn stride(&self) -> usize {
