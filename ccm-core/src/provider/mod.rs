@@ -178,6 +178,7 @@ mod op;
 pub mod prelude;
 pub mod rest;
 mod routes;
+pub mod simple;
 mod sleep;
 mod throttle;
 

@@ -11,6 +11,7 @@ pub use super::{
     LoadBalancers, Mutation, Need, NodeClaim, NodeQuery, Op, OwnedObject, Owner, PlannedChange, Power, Presence,
     Progress, ProviderContext, Remark, Reply, Route, RouteChange, Routes, SourceRanges,
     rest::{Fault, Rest, Transport, path},
+    simple::{BalancerState, Mark, SimpleBalancer, SimpleBalancers, Wanted},
 };
 pub use crate::k8s::{
     AddressType, IpFamily, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, Protocol, ServicePort, ServiceView,

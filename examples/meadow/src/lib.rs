@@ -6,7 +6,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use ccm_core::provider::prelude::*;
+use ccm_core::provider::{prelude::*, simple};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ impl CloudProvider for Meadow {
     }
 
     fn mutations(&self) -> &'static [&'static str] {
-        &[routes::CREATE, routes::DELETE, balancers::CREATE, balancers::CHANGE, balancers::DELETE]
+        &[routes::CREATE, routes::DELETE, simple::CREATE, simple::CHANGE, simple::DELETE]
     }
 
     fn instances(&self) -> Option<&dyn Instances> {
