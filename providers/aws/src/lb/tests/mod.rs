@@ -8,6 +8,6 @@ mod deletion;
 mod matrix;
 mod mending;
 mod pods;
-mod rig;
+pub(crate) mod rig;
 mod takeover;
 mod turns;
