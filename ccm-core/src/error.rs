@@ -2,7 +2,9 @@
 
 use std::{error::Error, fmt::Write};
 
-/// Returns an error and its causes in one line, for logs and events.
+use crate::secrets::hide_credentials;
+
+/// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -15,5 +17,8 @@ pub fn chain(error: &dyn Error) -> String {
         }
         next = cause.source();
     }
-    text
+    match hide_credentials(&text) {
+        std::borrow::Cow::Borrowed(_) => text,
+        std::borrow::Cow::Owned(hidden) => hidden,
+    }
 }
