@@ -1,6 +1,6 @@
-//! Printing errors.
+//! Printing errors and panics.
 
-use std::{error::Error, fmt::Write};
+use std::{any::Any, error::Error, fmt::Write};
 
 use crate::secrets::hide_credentials;
 
@@ -21,4 +21,10 @@ pub fn chain(error: &dyn Error) -> String {
         std::borrow::Cow::Borrowed(_) => text,
         std::borrow::Cow::Owned(hidden) => hidden,
     }
+}
+
+/// Returns what a panic said, as `catch_unwind` or a joined task hands it over.
+pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

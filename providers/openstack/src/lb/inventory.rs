@@ -17,6 +17,11 @@ const SECURITY_GROUP: &str = "security group";
 
 #[async_trait]
 impl Inventory for LoadBalancers {
+    /// The name of the cluster is part of every name.
+    fn cluster(&self, _: &Op) -> Box<str> {
+        (&*self.core.cluster).into()
+    }
+
     /// Lists balancers whose name and tags are of one Service of this cluster, and security groups whose description is. A
     /// name that was cut does not say whose it is, and a balancer of several Services is no single one's.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
