@@ -99,7 +99,7 @@ impl Records {
         for family in self.registry.gather().iter().filter(|family| family.name() == "ccm_cloud_mutations_total") {
             for metric in family.get_metric() {
                 let operation = metric.get_label().iter().find(|label| label.name() == "operation");
-                let made = metric.get_counter().value().round();
+                let made = metric.get_counter().get_value().round();
                 // Counts of a run are small and never negative.
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
                 let made = made as u64;
