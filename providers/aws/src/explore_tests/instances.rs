@@ -53,8 +53,8 @@ impl Scenario for Case {
         applies(kind, call)
     }
 
-    fn command(&self) -> &'static str {
-        COMMAND
+    fn command(&self) -> String {
+        COMMAND.to_owned()
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

@@ -39,8 +39,8 @@ impl Scenario for Case {
         applies(kind, call) && !(self.goes && kept)
     }
 
-    fn command(&self) -> &'static str {
-        COMMAND
+    fn command(&self) -> String {
+        COMMAND.to_owned()
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

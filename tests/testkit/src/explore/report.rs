@@ -16,12 +16,14 @@ pub struct Report {
     pub singles: usize,
     /// How many runs had more than one.
     pub more: usize,
-    /// Seed of those.
+    /// In how many runs a fault did not happen, since fewer calls were made.
+    pub missed: usize,
+    /// Seed of those with more than one.
     pub seed: u64,
     /// What went wrong.
     pub failures: Vec<Failure>,
     /// What runs it again.
-    pub command: &'static str,
+    pub command: String,
 }
 
 /// A run that went wrong.
@@ -34,8 +36,9 @@ pub struct Failure {
 }
 
 impl Report {
-    pub(super) fn new(scenario: &str, seed: u64, command: &'static str) -> Self {
-        Self { scenario: scenario.to_owned(), points: 0, singles: 0, more: 0, seed, failures: Vec::new(), command }
+    pub(super) fn new(scenario: &str, seed: u64, command: String) -> Self {
+        let scenario = scenario.to_owned();
+        Self { scenario, points: 0, singles: 0, more: 0, missed: 0, seed, failures: Vec::new(), command }
     }
 
     pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
@@ -50,8 +53,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, points, singles, more, seed, failures, command } = self;
-        write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (seed {seed})")?;
+        let Self { scenario, points, singles, more, missed, seed, failures, command } = self;
+        write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (CCM_EXPLORE_SEED={seed})")?;
+        if *missed > 0 {
+            write!(f, ", in {missed} runs a fault did not happen")?;
+        }
         if failures.is_empty() {
             return write!(f, ", all end alike");
         }
@@ -59,7 +65,7 @@ impl fmt::Display for Report {
         for failure in failures.iter().take(SHOWN) {
             write!(
                 f,
-                "\n  EXPLORE_REPLAY='{scenario}:{}' {command}\n    {}",
+                "\n  again: CCM_EXPLORE_REPLAY='{scenario}/{}' {command}\n    {}",
                 failure.faults,
                 failure.seen.replace('\n', "\n    ")
             )?;
