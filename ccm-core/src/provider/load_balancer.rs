@@ -269,7 +269,7 @@ impl SourceRanges {
     /// Networks are cut to their prefix. An annotation that is empty counts as absent.
     ///
     /// # Errors
-    /// Every entry that is no network. A service with one must not be served: to leave the entry out could open it,
+    /// Every entry that is no network, once. A service with one must not be served: to leave the entry out could open it,
     /// or close it, to the wrong clients.
     pub fn of(service: &ServiceView) -> Result<Self, Vec<InvalidInput>> {
         let annotation = service.annotations.get(wk::ANNOTATION_SOURCE_RANGES).map(|text| text.trim());
@@ -286,7 +286,12 @@ impl SourceRanges {
                 Ok(network) => {
                     networks.insert(network.trunc());
                 }
-                Err(_) => invalid.push(InvalidInput::new(field, format!("{entry:?} is not a network in CIDR form"))),
+                Err(_) => {
+                    let mistake = InvalidInput::new(field, format!("{entry:?} is not a network in CIDR form"));
+                    if !invalid.contains(&mistake) {
+                        invalid.push(mistake);
+                    }
+                }
             }
         }
         if invalid.is_empty() { Ok(Self::Only(networks.into_iter().collect())) } else { Err(invalid) }

@@ -20,6 +20,8 @@ pub struct Report {
     pub seed: u64,
     /// What went wrong.
     pub failures: Vec<Failure>,
+    /// What runs it again.
+    pub command: &'static str,
 }
 
 /// A run that went wrong.
@@ -32,8 +34,8 @@ pub struct Failure {
 }
 
 impl Report {
-    pub(super) fn new(scenario: &str, seed: u64) -> Self {
-        Self { scenario: scenario.to_owned(), points: 0, singles: 0, more: 0, seed, failures: Vec::new() }
+    pub(super) fn new(scenario: &str, seed: u64, command: &'static str) -> Self {
+        Self { scenario: scenario.to_owned(), points: 0, singles: 0, more: 0, seed, failures: Vec::new(), command }
     }
 
     pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
@@ -48,7 +50,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, points, singles, more, seed, failures } = self;
+        let Self { scenario, points, singles, more, seed, failures, command } = self;
         write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (seed {seed})")?;
         if failures.is_empty() {
             return write!(f, ", all end alike");
@@ -57,7 +59,7 @@ impl fmt::Display for Report {
         for failure in failures.iter().take(SHOWN) {
             write!(
                 f,
-                "\n  EXPLORE_REPLAY='{scenario}:{}'\n    {}",
+                "\n  EXPLORE_REPLAY='{scenario}:{}' {command}\n    {}",
                 failure.faults,
                 failure.seen.replace('\n', "\n    ")
             )?;
