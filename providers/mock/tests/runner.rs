@@ -91,7 +91,9 @@ fn suite(bad: Option<(Place, Manner)>, limits: Limits) -> Suite {
             let inner = MockProvider::over(made.clone());
             async move {
                 Ok(match bad {
-                    Some((place, manner)) => Arc::new(Wicked::new(inner, place, manner).await) as Arc<dyn CloudProvider>,
+                    Some((place, manner)) => {
+                        Arc::new(Wicked::new(inner, place, manner).await) as Arc<dyn CloudProvider>
+                    }
                     None => Arc::new(inner),
                 })
             }
@@ -128,7 +130,12 @@ fn a_run_ends_and_its_exit_code_says_how() {
             "the provider has no instances",
         ),
         ("broken", vec![suite(Some((Place::Describe, Manner::Lies)), long)], false, "<failure"),
-        ("excused and kept", vec![suite(None, long).excused(&[("read-only", "it writes")])], false, "it is kept, although"),
+        (
+            "excused and kept",
+            vec![suite(None, long).excused(&[("read-only", "it writes")])],
+            false,
+            "it is kept, although",
+        ),
         ("hangs", vec![suite(Some((Place::Describe, Manner::Hangs)), long)], false, "no answer within 60s"),
         ("panics", vec![suite(Some((Place::Describe, Manner::Panics)), long)], false, "panicked: planted"),
         (

@@ -263,8 +263,10 @@ impl Planted {
         let malformed = query.node.provider_id.is_some() && error.kind() == ErrorKind::InvalidInput;
         let told = |text: &str| CloudError::new(error.kind(), text);
         match self.bug {
-            Bug::TellsSecrets if !malformed => Err(told(&format!("login with {SECRET} failed"))
-                .with_retry_after(error.retry_after().unwrap_or_default())),
+            Bug::TellsSecrets if !malformed => {
+                Err(told(&format!("login with {SECRET} failed"))
+                    .with_retry_after(error.retry_after().unwrap_or_default()))
+            }
             Bug::SaysNothing if !malformed => Err(told("").with_retry_after(error.retry_after().unwrap_or_default())),
             Bug::AbsentOnError if !malformed => Ok(Presence::NotFound),
             Bug::MalformedIsAbsent if malformed => Ok(Presence::NotFound),

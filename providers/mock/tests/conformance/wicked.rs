@@ -188,11 +188,7 @@ impl Instances for Wicked {
         self.inner.instances().unwrap().limits()
     }
 
-    async fn describe(
-        &self,
-        op: &Op,
-        queries: &[NodeQuery],
-    ) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
         self.meets(Place::Describe).await;
         let mut answers = self.inner.instances().unwrap().describe(op, queries).await?;
         match self.manner {

@@ -366,7 +366,11 @@ async fn the_subcommand_lists_and_writes_nothing() {
 async fn the_subcommand_deletes_what_is_old_enough() {
     // More than half, and the last ones: whoever confirms it means it.
     let world = leaked(&["a", "b", "c"], &["a", "b", "c"]).await;
-    let delete = |minimum_age| OrphanRequest { delete: Some("kubernetes".into()), minimum_age, limit: Instant::now() + secs(60) };
+    let delete = |minimum_age| OrphanRequest {
+        delete: Some("kubernetes".into()),
+        minimum_age,
+        limit: Instant::now() + secs(60),
+    };
     let manager = || world.manager(Arc::new(world.provider()), &SERVICE);
     let report = manager().orphans(delete(secs(3600)), CancellationToken::new()).await.unwrap();
     assert!(report.orphans.iter().all(|(_, treatment)| matches!(treatment, Treatment::TooYoung)), "{report:?}");

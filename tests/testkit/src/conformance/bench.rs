@@ -146,7 +146,8 @@ pub(super) fn holds(text: &str, secrets: &[String]) -> bool {
 
 /// Says what is wrong with the reason of an event.
 pub(super) fn event_reason(reason: &str) -> Result<(), String> {
-    let pascal = reason.starts_with(|c: char| c.is_ascii_uppercase()) && reason.chars().all(|c| c.is_ascii_alphanumeric());
+    let pascal =
+        reason.starts_with(|c: char| c.is_ascii_uppercase()) && reason.chars().all(|c| c.is_ascii_alphanumeric());
     match pascal && reason.len() <= LONGEST_REASON {
         true => Ok(()),
         false => Err(format!("the event reason {reason:?} is not one word in PascalCase")),

@@ -56,7 +56,9 @@ pub(super) async fn limited(limit: Duration, what: &str, work: impl Future<Outpu
             return Poll::Ready(Err(Problem::Failed(seen)));
         }
         longest.as_mut().poll(cx).map(|()| {
-            Err(Problem::Failed(format!("{what} did not end within {LONGEST:?} of virtual time: something never answers")))
+            Err(Problem::Failed(format!(
+                "{what} did not end within {LONGEST:?} of virtual time: something never answers"
+            )))
         })
     })
     .await

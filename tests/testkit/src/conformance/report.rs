@@ -306,7 +306,8 @@ mod tests {
     #[test]
     fn what_providers_say_makes_no_other_xml() {
         let nasty = "]]> <!-- --> & &#0; <testcase/> \"'\u{0}\u{b}\u{ffff}\r\n\t😀 ﷐";
-        let broken = || report(vec![Err(Problem::Failed(nasty.to_owned())), Ok(()), Err(Problem::Unsupported(nasty.into()))]);
+        let broken =
+            || report(vec![Err(Problem::Failed(nasty.to_owned())), Ok(()), Err(Problem::Unsupported(nasty.into()))]);
         assert_eq!(cases_of(&broken().junit()), 3);
         let all = junit(&[broken(), report(Vec::new()), broken().excuse(&[(first_rule(), "<so it is>")])]);
         assert_eq!(cases_of(&all), 6);
