@@ -27,7 +27,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{collections::BTreeMap, fmt, io::Write as _, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -69,11 +69,15 @@ pub enum Kind {
     Broken,
     /// Refused because the cloud is down (503).
     Unavailable,
+    /// A read shows what was there before the last change.
+    Stale,
+    /// So do this read and all others for some seconds.
+    Lagging,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::DiesBefore,
         Self::DiesAfter,
         Self::AnswerLost,
@@ -88,6 +92,8 @@ impl Kind {
         Self::OverLimit,
         Self::Broken,
         Self::Unavailable,
+        Self::Stale,
+        Self::Lagging,
     ];
 
     /// Its name, as on the command line.
@@ -107,7 +113,14 @@ impl Kind {
             Self::OverLimit => "status-413",
             Self::Broken => "status-500",
             Self::Unavailable => "status-503",
+            Self::Stale => "stale",
+            Self::Lagging => "lag",
         }
+    }
+
+    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in the end only.
+    pub fn is_past(self) -> bool {
+        matches!(self, Self::Stale | Self::Lagging)
     }
 }
 
@@ -143,10 +156,16 @@ pub trait Scenario: Send + Sync {
     /// Name, without slash, unique among those of a program.
     fn name(&self) -> String;
 
-    /// Tells whether a fault of this kind can happen to a call, by default each to any.
+    /// Tells whether a fault of this kind can happen to a call, by default each to any, but for those of a cloud whose reads
+    /// [show the past](Kind::is_past).
     fn applies(&self, kind: Kind, call: &Call) -> bool {
-        let _ = (kind, call);
-        true
+        let _ = call;
+        !kind.is_past()
+    }
+
+    /// What runs it again, after the variable that says with which faults: the rest of a line for a shell.
+    fn command(&self) -> &'static str {
+        ""
     }
 
     /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a description of the end that is
@@ -198,10 +217,40 @@ impl Explorer {
         Ok(Self { effort, seed, pairs, replay: replay.transpose()? })
     }
 
+    /// Reads the same, with a seed and a number of pairs where nothing is said. Every kind is tried that a scenario lets
+    /// happen: it is for scenarios that choose a few themselves.
+    ///
+    /// # Errors
+    /// As [`of_environment`](Self::of_environment).
+    pub fn bounded(seed: u64, pairs: usize) -> anyhow::Result<Self> {
+        let given = |name: &str| std::env::var_os(name).is_some();
+        let said = Self::of_environment()?;
+        let seed = if given("CCM_EXPLORE_SEED") { said.seed } else { seed };
+        let pairs = if given("CCM_EXPLORE_PAIRS") { said.pairs } else { pairs };
+        Ok(Self { effort: Effort::Full, seed, pairs, ..said })
+    }
+
+    /// Explores scenarios one after another, and says of each how many faults there were.
+    ///
+    /// # Panics
+    /// A run went wrong.
+    pub async fn check<S: Scenario>(&self, scenarios: impl IntoIterator<Item = S>) {
+        let mut wrong = Vec::new();
+        for scenario in scenarios {
+            let report = self.explore(&scenario).await;
+            // Past the capture of tests, so that it is seen of those that pass as well.
+            drop(writeln!(std::io::stderr(), "{report}"));
+            if !report.passed() {
+                wrong.push(report.to_string());
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
     /// Explores a scenario. A panic in a run ends it, with the faults that led there.
     pub async fn explore(&self, scenario: &dyn Scenario) -> Report {
         let name = scenario.name();
-        let mut report = Report::new(&name, self.seed);
+        let mut report = Report::new(&name, self.seed, scenario.command());
         if self.replay.as_ref().is_some_and(|(only, _)| *only != name) {
             return report;
         }
@@ -216,7 +265,7 @@ impl Explorer {
         report.points = calls.len();
         let chosen = match &self.replay {
             Some((_, faults)) => vec![faults.clone()],
-            None => self.singles(scenario, &calls).chain(self.pairs(calls.len())).collect(),
+            None => self.singles(scenario, &calls).chain(self.pairs(scenario, &calls)).collect(),
         };
         for faults in chosen {
             match faults.0.len() {
@@ -247,13 +296,19 @@ impl Explorer {
         })
     }
 
-    fn pairs(&self, calls: usize) -> Vec<Faults> {
+    fn pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
+        let possible = |kind: &Kind| calls.iter().any(|call| scenario.applies(*kind, call));
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(possible).collect();
+        if kinds.is_empty() {
+            return Vec::new();
+        }
+        let calls = calls.len();
         let mut chance = StdRng::seed_from_u64(self.seed);
         // The first fault makes the way longer: the second may hit what is done about it.
         let mut pair = || {
             let first = chance.random_range(1..=calls.max(1));
             let second = first + chance.random_range(1..=calls.max(1));
-            let mut kind = || Kind::ALL[chance.random_range(0..Kind::ALL.len())];
+            let mut kind = || kinds[chance.random_range(0..kinds.len())];
             Faults([(first, kind()), (second, kind())].into())
         };
         (0..self.pairs).map(|_| pair()).collect()

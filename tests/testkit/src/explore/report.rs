@@ -22,6 +22,8 @@ pub struct Report {
     pub seed: u64,
     /// What went wrong.
     pub failures: Vec<Failure>,
+    /// What runs it again.
+    pub command: &'static str,
 }
 
 /// A run that went wrong.
@@ -34,8 +36,9 @@ pub struct Failure {
 }
 
 impl Report {
-    pub(super) fn new(scenario: &str, seed: u64) -> Self {
-        Self { scenario: scenario.to_owned(), points: 0, singles: 0, more: 0, missed: 0, seed, failures: Vec::new() }
+    pub(super) fn new(scenario: &str, seed: u64, command: &'static str) -> Self {
+        let scenario = scenario.to_owned();
+        Self { scenario, points: 0, singles: 0, more: 0, missed: 0, seed, failures: Vec::new(), command }
     }
 
     pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
@@ -50,7 +53,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, points, singles, more, missed, seed, failures } = self;
+        let Self { scenario, points, singles, more, missed, seed, failures, command } = self;
         write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (CCM_EXPLORE_SEED={seed})")?;
         if *missed > 0 {
             write!(f, ", in {missed} runs a fault did not happen")?;
@@ -63,7 +66,7 @@ impl fmt::Display for Report {
             write!(
                 f,
                 "\n  {}\n    {}",
-                again(&format!("{scenario}/{}", failure.faults)),
+                again(&format!("{scenario}/{}", failure.faults), command),
                 failure.seen.replace('\n', "\n    ")
             )?;
         }
@@ -72,8 +75,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// The command that does a run again.
-fn again(run: &str) -> String {
+/// The command that does a run again; without one of the scenario's own, it is for all explorations of the package.
+fn again(run: &str, command: &str) -> String {
+    if !command.is_empty() {
+        return format!("again: CCM_EXPLORE_REPLAY='{run}' {command}");
+    }
     // Cargo tells a program that it runs which package it is of.
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
     format!("again: CCM_EXPLORE_REPLAY='{run}' cargo test -p {package} explore")
