@@ -40,7 +40,7 @@ pub enum Bug {
     NeverEqual,
     /// What is asked of the API server before something is deleted is answered by a cache that lags.
     ReadFromCache,
-    /// A load balancer is deleted by the name of its Service, whatever the UID.
+    /// An orphan is deleted by the name of its Service, whatever the UID.
     DeletedByName,
     /// A write whose answer was lost counts as made.
     LostCountsAsMade,
@@ -52,7 +52,7 @@ pub enum Bug {
     DeletionForgotten,
     /// Writes say nothing of what they change as it was seen.
     Unconditional,
-    /// Nodes of another provider are claimed, and found to have no instance.
+    /// Nodes of another provider that are not ready are claimed, and found to have no instance.
     StrangersClaimed,
     /// Services of another controller's class are served.
     ClassIgnored,
@@ -81,6 +81,7 @@ pub const ALL: [Plant; 20] = [
     plant(Bug::BackendsCleared, "backends-cleared", "service-nodes", None, "serving node"),
     plant(Bug::NetworksForgotten, "networks-forgotten", "ipam", None, "belongs to Node"),
     plant(Bug::NeverEqual, "never-equal", "service-created", None, "never became quiet"),
+    plant(Bug::DeletedByName, "deleted-by-name", "orphans", None, WANTED),
     plant(Bug::StrangersClaimed, "strangers-claimed", "foreign-nodes", None, "of another provider was deleted"),
     plant(Bug::ClassIgnored, "class-ignored", "service-classes", None, "of another controller's class got a finalizer"),
     plant(Bug::DeletedOnError, "deleted-on-error", "service-deleted", Some(Class::Refused), REMOVED),
@@ -88,8 +89,7 @@ pub const ALL: [Plant; 20] = [
     plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),
     plant(Bug::RoutesPartial, "routes-partial", "routes", Some(Class::Refused), "was deleted while Node"),
     plant(Bug::ReadFromCache, "read-from-cache", "orphans-return", Some(Class::Stale), WANTED),
-    plant(Bug::DeletedByName, "deleted-by-name", "service-hasty", Some(Class::Stale), WANTED),
-    plant(Bug::LostCountsAsMade, "lost-counts-as-made", "service-created", Some(Class::Lost), "its load balancer has"),
+    plant(Bug::LostCountsAsMade, "lost-counts-as-made", "service-created", Some(Class::Lost), "before its finalizer"),
     plant(Bug::CreatedAgain, "created-again", "service-created", Some(Class::Lost), "has two load balancers"),
     plant(Bug::NoDeadline, "no-deadline", "service-created", Some(Class::Slow), "has 0 load balancers"),
     plant(Bug::DeletionForgotten, "deletion-forgotten", "service-slow-cloud", Some(Class::Crash), REMOVED),

@@ -53,8 +53,8 @@ impl Scenario for Balancers {
         applies(kind, call)
     }
 
-    fn command(&self) -> String {
-        COMMAND.to_owned()
+    fn command(&self) -> &'static str {
+        COMMAND
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

@@ -15,8 +15,8 @@ use ccm_core::{
     k8s::{LbIngress, LbStatus, NodeFields, NodeView, ServiceView},
     provider::{
         BackendSet, BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, Inventory, LbOutcome, LbRef,
-        LbSpec, LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, PlannedChange, Presence, Progress, Route,
-        RouteChange, Routes,
+        LbSpec, LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, OwnedObject, Owner, PlannedChange, Presence,
+        Progress, Route, RouteChange, Routes,
     },
     runtime::gate::WriteGate,
 };
@@ -82,18 +82,6 @@ impl Planted {
         });
         told.await.unwrap_or_else(|_| LbOutcome::pending(BEHIND, "its turn"))
     }
-
-    /// Deletes all that the cloud has under the name of a Service.
-    async fn delete_by_name(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let service = format!("{}/{}", lb.namespace, lb.name);
-        let found = self.in_cloud().into_iter().filter(|balancer| balancer.service == service);
-        let mut progress = self.balancers().delete(op, lb).await?;
-        for balancer in found {
-            let this = LbRef { uid: balancer.uid.into(), ..lb.clone() };
-            progress = self.balancers().delete(op, &this).await?;
-        }
-        Ok(progress)
-    }
 }
 
 impl CloudProvider for Planted {
@@ -103,7 +91,7 @@ impl CloudProvider for Planted {
 
     fn claims_node(&self, node: &NodeView) -> NodeClaim {
         match self.bug {
-            Bug::StrangersClaimed => NodeClaim::Ours,
+            Bug::StrangersClaimed if !node.is_ready() => NodeClaim::Ours,
             _ => self.inner.claims_node(node),
         }
     }
@@ -129,7 +117,7 @@ impl CloudProvider for Planted {
     }
 
     fn inventory(&self) -> Option<&dyn Inventory> {
-        self.inner.inventory()
+        Some(self)
     }
 }
 
@@ -228,7 +216,6 @@ impl LoadBalancers for Planted {
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         match self.bug {
-            Bug::DeletedByName => return self.delete_by_name(op, lb).await,
             Bug::DeletionForgotten if self.state.lock().begun.insert(lb.uid.clone()) => {
                 let mut rest = self.in_cloud().into_iter().filter(|balancer| *balancer.uid == *lb.uid);
                 if rest.any(|balancer| balancer.state == BalancerState::Deleting) {
@@ -278,5 +265,26 @@ impl Routes for Planted {
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         self.inner.routes().expect("the mock has routes").apply(op, changes).await
+    }
+}
+
+#[async_trait]
+impl Inventory for Planted {
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        self.inner.inventory().expect("the mock keeps an inventory").list_owned(op).await
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let inventory = self.inner.inventory().expect("the mock keeps an inventory");
+        if let (Bug::DeletedByName, Owner::Service { namespace, name, .. }) = (self.bug, &object.owner) {
+            let is_namesake = |other: &OwnedObject| match &other.owner {
+                Owner::Service { namespace: place, name: other, .. } => (place, other) == (namespace, name),
+                _ => false,
+            };
+            for namesake in inventory.list_owned(op).await?.into_iter().filter(is_namesake) {
+                inventory.delete_owned(op, &namesake).await?;
+            }
+        }
+        inventory.delete_owned(op, object).await
     }
 }

@@ -96,11 +96,6 @@ impl Kind {
         Self::Lagging,
     ];
 
-    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in the end only.
-    pub fn is_past(self) -> bool {
-        matches!(self, Self::Stale | Self::Lagging)
-    }
-
     /// Its name, as on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -121,6 +116,11 @@ impl Kind {
             Self::Stale => "stale",
             Self::Lagging => "lag",
         }
+    }
+
+    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in the end only.
+    pub fn is_past(self) -> bool {
+        matches!(self, Self::Stale | Self::Lagging)
     }
 }
 
@@ -163,12 +163,9 @@ pub trait Scenario: Send + Sync {
         !kind.is_past()
     }
 
-    /// What runs it again, after the variable that says with which faults: the rest of a line for a shell. By default the
-    /// tests of this package whose names have `explore` in them.
-    fn command(&self) -> String {
-        // Cargo tells a program that it runs which package it is of.
-        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
-        format!("cargo test -p {package} explore")
+    /// What runs it again, after the variable that says with which faults: the rest of a line for a shell.
+    fn command(&self) -> &'static str {
+        ""
     }
 
     /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a description of the end that is
@@ -218,6 +215,19 @@ impl Explorer {
         });
         let pairs = pairs.unwrap_or(if effort == Effort::Full { 50 } else { 10 });
         Ok(Self { effort, seed, pairs, replay: replay.transpose()? })
+    }
+
+    /// Reads the same, with a seed and a number of pairs where nothing is said. Every kind is tried that a scenario lets
+    /// happen: it is for scenarios that choose a few themselves.
+    ///
+    /// # Errors
+    /// As [`of_environment`](Self::of_environment).
+    pub fn bounded(seed: u64, pairs: usize) -> anyhow::Result<Self> {
+        let given = |name: &str| std::env::var_os(name).is_some();
+        let said = Self::of_environment()?;
+        let seed = if given("CCM_EXPLORE_SEED") { said.seed } else { seed };
+        let pairs = if given("CCM_EXPLORE_PAIRS") { said.pairs } else { pairs };
+        Ok(Self { effort: Effort::Full, seed, pairs, ..said })
     }
 
     /// Explores scenarios one after another, and says of each how many faults there were.
