@@ -118,13 +118,15 @@ impl Transport for Lane {
             Kind::OverLimit => self.spoilt(request, throttled(413, 3)).await,
             Kind::Broken => self.spoilt(request, FaultKind::status(500)).await,
             Kind::Unavailable => self.spoilt(request, FaultKind::status(503)).await,
+            // Reads of this cloud are of the present.
+            Kind::Stale | Kind::Lagging => self.done(request).await,
         }
     }
 }
 
 /// Tells whether a kind of fault can happen to a request.
 pub(super) fn applies(kind: Kind, call: &Call) -> bool {
-    kind != Kind::Busy || call.writes
+    !kind.is_past() && (kind != Kind::Busy || call.writes)
 }
 
 /// A cloud with a project in it.

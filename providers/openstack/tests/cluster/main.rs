@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Real services {
             each_annotation_has_its_effect, security_groups_admit_load_balancers, another_driver_gets_what_it_can_do,
             one_object_at_a_time_leads_to_the_same_end, without_a_subnet_others_say_where,
+            ipv6_services_have_addresses_and_members_of_their_family,
         }
         Real sharing {
             services_share_a_load_balancer, a_users_load_balancer_stays, what_upstream_made_is_taken_over,

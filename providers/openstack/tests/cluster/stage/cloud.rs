@@ -224,6 +224,23 @@ impl Cloud {
         .await
     }
 
+    /// Makes a server with an address on the subnet of nodes and an IPv6 address, and returns it with each.
+    pub(crate) async fn server_of_both_families(&self, name: &str) -> anyhow::Result<[Instance; 2]> {
+        let (net, request) = (self.net.clone(), small(name));
+        self.change(move |state, cx| {
+            let mut both = port_in(&net.network, &net.nodes);
+            let six = FixedIpRequest { subnet_id: Some(net.vips6.clone()), ip_address: None };
+            both.fixed_ips.get_or_insert_default().push(six);
+            let port = neutron::ports::create(state, cx, both)?;
+            let on = NetworkRequest { port: Some(port.id.clone()), ..NetworkRequest::default() };
+            let request = ServerCreate { networks: Some(Networks::These(vec![on])), ..request };
+            let id = nova::create::create(state, cx, Microversion(60), &request)?;
+            let with = |ip: usize| port.fixed_ips[ip].ip_address;
+            Ok([0, 1].map(|at| Instance { id: id.clone(), name: request.name.clone(), ip: with(at) }))
+        })
+        .await
+    }
+
     /// Sets a server's status.
     pub(crate) async fn set_status(&self, server: &Instance, status: &str) -> anyhow::Result<()> {
         self.change(|state, _| nova::servers::set_status(state, &server.id, status, None)).await
