@@ -10,6 +10,9 @@ use std::{
     process::Command,
 };
 
+use ccm_core::config::GenericConfig;
+use ccm_meadow::Config;
+
 /// Most lines that the example has beyond the template.
 const OWN_LINES: usize = 300;
 
@@ -40,7 +43,7 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
     assert!(fences.len().is_multiple_of(2), "a code block is not closed");
     let block = |pair: &[usize]| Block {
         label: lines[pair[0]].trim_start_matches('`'),
-        text: lines[pair[0] + 1..pair[1]].iter().map(|line| format!("{line}\n")).collect(),
+        text: lines[pair[0] + 1..pair[1]].iter().flat_map(|line| [*line, "\n"]).collect(),
         lines: (pair[0] + 1, pair[1]),
     };
     fences.chunks(2).map(block).collect()
@@ -52,7 +55,7 @@ fn shown<'a>(blocks: &'a [Block<'a>]) -> BTreeMap<&'a str, Vec<&'a Block<'a>>> {
     for block in blocks {
         match block.label.split_once(' ') {
             Some(("rust", file)) => files.entry(file).or_default().push(block),
-            _ => assert!(matches!(block.label, "sh" | "yaml" | "text"), "nothing checks a block of {:?}", block.label),
+            _ => assert!(matches!(block.label, "sh" | "yaml"), "nothing checks a block of {:?}", block.label),
         }
     }
     files
@@ -112,6 +115,19 @@ fn the_code_of_the_guide_is_that_of_the_example() {
         wrong.is_empty(),
         "other than in the example: {wrong:?}; CCM_UPDATE_REFERENCE=1 cargo test -p ccm-meadow guide"
     );
+}
+
+#[test]
+fn the_cloud_config_of_the_guide_is_read() {
+    let page = fs::read_to_string(guide_path()).unwrap();
+    let blocks = blocks(&page);
+    let configs: Vec<_> = blocks.iter().filter(|block| block.label == "yaml").collect();
+    assert_eq!(configs.len(), 1);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &configs[0].text).unwrap();
+    let generic = GenericConfig { cloud_config: Some(file.path().to_owned()), ..GenericConfig::default() };
+    let config: Config = generic.read_cloud_config().unwrap();
+    assert_eq!((&*config.url, &*config.token), ("https://api.meadow.example", "meadow-token"));
 }
 
 /// Lines that are not blank, by file.

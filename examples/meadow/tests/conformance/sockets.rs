@@ -5,13 +5,9 @@
 
 use std::{future::Future, sync::Arc};
 
-use async_trait::async_trait;
 use axum::{Router, body::Body};
 use bytes::Bytes;
-use ccm_core::provider::{
-    CloudError,
-    rest::{Https, Transport},
-};
+use ccm_core::provider::{prelude::*, rest::Https};
 use ccm_testkit::conformance::{Report, check_instances, check_load_balancers, check_routes};
 use http::{Request, Response};
 use tokio::{

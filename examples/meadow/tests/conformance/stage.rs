@@ -3,12 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
-use async_trait::async_trait;
 use bytes::Bytes;
-use ccm_core::{
-    k8s::{AddressType, NodeAddress, NodeView, Protocol, ServiceView},
-    provider::{CloudError, CloudProvider, rest::Transport},
-};
+use ccm_core::provider::prelude::*;
 use ccm_meadow::{Config, Meadow};
 use ccm_testkit::conformance::{
     Clients, CloudBalancer, CloudRoute, InjectedFault, InstanceCloud, LoadBalancerCloud, RouteCloud, ScriptedCloud,
