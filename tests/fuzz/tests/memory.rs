@@ -1,6 +1,7 @@
 //! A length that a message claims is believed only as far as there are bytes.
 
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use ccm_fuzz::TARGETS;
 

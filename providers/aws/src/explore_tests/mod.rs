@@ -17,7 +17,7 @@ mod world;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ccm_testkit::explore::{Call, Explorer, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, Effort, Explorer, Journey, Kind, Scenario};
 
 use self::{balancers::Balancers, cases::Case, planted::Bug};
 
@@ -61,7 +61,8 @@ async fn few<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
 
 /// Explores with every kind.
 async fn all<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
-    Explorer::of_environment().unwrap().check(scenarios).await;
+    let explorer = Explorer { effort: Effort::Full, ..Explorer::of_environment().unwrap() };
+    explorer.check(scenarios).await;
 }
 
 macro_rules! explored {

@@ -223,29 +223,35 @@ impl Sweep {
                 }
                 if self.groups.is_some() { Part::Groups } else { Part::Nothing }
             }
-            Part::Groups => {
-                for row in self.page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups").await? {
-                    if let (Some(groups), true) = (&mut self.groups, row.name.starts_with(names::GROUP_PREFIX)) {
-                        groups.by_name.entry(row.name.as_str().into()).or_default().push(row);
-                    }
-                }
-                Part::Ports
-            }
-            Part::Ports => {
-                let rows = self.page::<Port>(api, Call::PortList, "ports").await?;
-                if let Some(ports) = self.groups.as_mut().and_then(|groups| Arc::get_mut(&mut groups.ports)) {
-                    for row in rows {
-                        ports.add(row);
-                    }
-                }
-                Part::Nothing
-            }
+            Part::Groups => self.read_groups(api).await?,
+            Part::Ports => self.read_ports(api).await?,
             Part::Nothing => return Ok(()),
         };
         if self.next.is_none() {
             self.part = then;
         }
         Ok(())
+    }
+
+    async fn read_groups(&mut self, api: Api<'_>) -> Result<Part, OsError> {
+        let rows = self.page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups").await?;
+        if let Some(groups) = &mut self.groups {
+            for row in rows.into_iter().filter(|row| row.name.starts_with(names::GROUP_PREFIX)) {
+                groups.by_name.entry(row.name.as_str().into()).or_default().push(row);
+            }
+        }
+        Ok(Part::Ports)
+    }
+
+    async fn read_ports(&mut self, api: Api<'_>) -> Result<Part, OsError> {
+        let rows = self.page::<Port>(api, Call::PortList, "ports").await?;
+        // Nobody has been shown them yet.
+        if let Some(ports) = self.groups.as_mut().and_then(|groups| Arc::get_mut(&mut groups.ports)) {
+            for row in rows {
+                ports.add(row);
+            }
+        }
+        Ok(Part::Nothing)
     }
 
     async fn page<T: DeserializeOwned>(&mut self, api: Api<'_>, call: Call, path: &str) -> Result<Vec<T>, OsError> {
