@@ -29,12 +29,23 @@ pub(super) struct Case {
     pub(super) breaks: bool,
     /// What all balancers share stays when the last of them goes.
     pub(super) leaves: bool,
+    /// That something has to go is known to the process alone that put it there.
+    pub(super) remembered: bool,
 }
 
 impl Case {
     fn new(name: &'static str, before: Option<ServiceView>, then: Vec<Act>) -> Self {
-        let (others, breaks, leaves) = (Vec::new(), false, false);
-        Self { name, settings: Settings::default, knobs: |_| {}, before: before.map(on), then, others, breaks, leaves }
+        Self {
+            name,
+            settings: Settings::default,
+            knobs: |_| {},
+            before: before.map(on),
+            then,
+            others: Vec::new(),
+            breaks: false,
+            leaves: false,
+            remembered: false,
+        }
     }
 
     fn create(name: &'static str, service: ServiceView) -> Self {
@@ -151,7 +162,11 @@ pub(super) fn changed() -> Vec<Case> {
         Case::change("change ports", two(), web(&[443, 8443])),
         Case::change("change ports with groups", two(), web(&[443, 8443])).settings(managed),
         Case::change("change settings", two(), tuned(two())),
-        Case::change("change settings back", tuned(two()), two()),
+        Case::change("change settings back", tuned(two()), with(two(), "additional-resource-tags", "team=c")),
+        Case {
+            remembered: true,
+            ..Case::change("drop tags", with(two(), "additional-resource-tags", "team=a"), two())
+        },
         Case::change("change node port", two(), moved(two())),
         Case::change(
             "change sources",
@@ -181,7 +196,7 @@ pub(super) fn updated() -> Vec<Case> {
     vec![
         Case::nodes("nodes", &two(), &[0, 1], &[1, 2]),
         Case::nodes("nodes with groups", &two(), &[0, 1], &[1, 2]).settings(managed),
-        Case::nodes("pods", &pods(two()), &[0, 1], &[1, 2]),
+        Case::nodes("pods", &pods(web(&[80])), &[0, 1], &[1, 2]),
         Case::nodes("more nodes", &web(&[80]), &[0], &[0, 1, 2, 3]),
     ]
 }

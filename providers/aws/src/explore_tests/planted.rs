@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::lane::Lane;
 use crate::{
     api::{
-        Action, AwsError, Call, Class, Fault, Reply, Tags, Transport,
+        Action, AwsError, Call, Class, Fault, Page, Reply, Tags, Transport,
         ec2::{CreateRoute, DeleteRoute},
         elb::{AddElbTags, DeregisterTargets, DescribeTargetHealth},
     },
@@ -148,12 +148,10 @@ impl Transport for Planted {
                 }
                 answer => answer,
             },
-            Bug::ThrottledAsAbsent => self.lane.send(call).await.map_err(|error| match Meaning::of(error.code()) {
-                Meaning::Throttled if action == Action::DescribeLoadBalancers => {
-                    AwsError::answer(action, 400, "LoadBalancerNotFound", "as if")
-                }
-                _ => error,
-            }),
+            Bug::ThrottledAsAbsent => match self.lane.send(call).await {
+                Err(error) if Meaning::of(error.code()) == Meaning::Throttled => nothing(action).ok_or(error),
+                answer => answer,
+            },
             Bug::UnansweredAsDone => match self.lane.send(call).await {
                 Err(error) if matches!(error.fault, Fault::Unanswered(_)) && action.class() == Class::Write => {
                     done(action).ok_or(error)
@@ -186,6 +184,15 @@ fn without_tags(mut call: Call) -> (Call, Tags) {
         _ => Tags::new(),
     };
     (call, tags)
+}
+
+/// The answer that there is nothing.
+fn nothing(action: Action) -> Option<Reply> {
+    Some(match action {
+        Action::DescribeLoadBalancers => Reply::DescribeLoadBalancers(Page::only(Vec::new())),
+        Action::DescribeTargetGroups => Reply::DescribeTargetGroups(Page::only(Vec::new())),
+        _ => return None,
+    })
 }
 
 /// The answer to a change that answers nothing.

@@ -287,7 +287,7 @@ async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
     rig.nodes.remove(0);
     let there = rig.aws.everything().only(|name| name.starts_with("target group"));
     for depth in [Depth::Verify, Depth::Trust] {
-        drop(rig.ensure(&with(web.clone(), "healthcheck-interval", "20"), depth).await);
+        drop(rig.ensure(&with(web.clone(), "healthcheck-healthy-threshold", "5"), depth).await);
     }
     let rig = rig.restart();
     drop(rig.balancers.plan(&rig.op(), &rig.spec(&web)).await);
