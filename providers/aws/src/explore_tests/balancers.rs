@@ -82,6 +82,9 @@ impl Balancers {
             tenant.settle(&Act::Ensure(wish.clone())).await.context("before")?;
         }
         self.guard(&world, &tenant);
+        if case.restarts {
+            tenant.restart();
+        }
         journey.count(true);
         for act in &case.then {
             tenant.settle(act).await?;

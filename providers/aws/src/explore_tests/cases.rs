@@ -29,6 +29,8 @@ pub(super) struct Case {
     pub(super) breaks: bool,
     /// What all balancers share stays when the last of them goes.
     pub(super) leaves: bool,
+    /// Another process goes on.
+    pub(super) restarts: bool,
     /// That something has to go is known to the process alone that put it there.
     pub(super) remembered: bool,
 }
@@ -44,6 +46,7 @@ impl Case {
             others: Vec::new(),
             breaks: false,
             leaves: false,
+            restarts: false,
             remembered: false,
         }
     }
@@ -162,6 +165,7 @@ pub(super) fn changed() -> Vec<Case> {
         Case::change("change ports", two(), web(&[443, 8443])),
         Case::change("change ports with groups", two(), web(&[443, 8443])).settings(managed),
         Case::change("change settings", two(), tuned(two())),
+        Case { restarts: true, ..Case::change("change by a new process", two(), tuned(web(&[443, 8443]))) },
         Case::change("change settings back", tuned(two()), with(two(), "additional-resource-tags", "team=c")),
         Case {
             remembered: true,
@@ -205,6 +209,7 @@ pub(super) fn deleted() -> Vec<Case> {
     let two = || web(&[80, 443]);
     vec![
         Case::delete("delete", two()),
+        Case { restarts: true, ..Case::delete("delete by a new process", two()).settings(managed) },
         Case::delete("delete slowly", two()).settings(managed).slow(),
         Case::delete("delete everything", rich()).settings(managed),
         Case::delete("delete with the shared group", two()).settings(shared).leaves(),
