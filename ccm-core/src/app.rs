@@ -251,16 +251,24 @@ impl Signals {
 /// Runs the manager; the first signal stops it in order, the second at once.
 async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<ExitCode, BoxError> {
     let stop = CancellationToken::new();
-    let run = manager.run(stop.clone());
-    tokio::pin!(run);
+    match until_signalled(manager.run(stop.clone()), &stop, &mut signals).await?? {
+        Exit::Stopped | Exit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
+        Exit::Compared(Verdict::Different) => Ok(ExitCode::from(DIFFERENT)),
+        Exit::Compared(Verdict::Incomplete) => Err(INCOMPLETE.into()),
+        Exit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
+    }
+}
+
+/// Waits for the end of what `stop` stops. The first signal cancels that; at the second the work is dropped.
+async fn until_signalled<T>(
+    work: impl Future<Output = T>,
+    stop: &CancellationToken,
+    signals: &mut Signals,
+) -> Result<T, BoxError> {
+    let mut work = pin!(work);
     loop {
         tokio::select! {
-            exit = &mut run => return match exit? {
-                Exit::Stopped | Exit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
-                Exit::Compared(Verdict::Different) => Ok(ExitCode::from(DIFFERENT)),
-                Exit::Compared(Verdict::Incomplete) => Err(INCOMPLETE.into()),
-                Exit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
-            },
+            done = &mut work => return Ok(done),
             signal = signals.next() => {
                 if stop.is_cancelled() {
                     return Err(format!("{signal} again: stopped without waiting").into());

@@ -1,8 +1,10 @@
-//! Printing errors.
+//! Printing errors and panics.
 
-use std::{error::Error, fmt::Write};
+use std::{any::Any, error::Error, fmt::Write};
 
-/// Returns an error and its causes in one line, for logs and events.
+use crate::secrets::hide_credentials;
+
+/// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -15,5 +17,14 @@ pub fn chain(error: &dyn Error) -> String {
         }
         next = cause.source();
     }
-    text
+    match hide_credentials(&text) {
+        std::borrow::Cow::Borrowed(_) => text,
+        std::borrow::Cow::Owned(hidden) => hidden,
+    }
+}
+
+/// Returns what a panic said, as `catch_unwind` or a joined task hands it over.
+pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

@@ -6,6 +6,7 @@
 //! - [`provider`]: the traits a cloud implements, their types and errors;
 //! - [`k8s`]: Kubernetes strings and the narrow object types that are cached;
 //! - [`runtime`]: caches, queues, leader election, events;
+//! - [`secrets`]: keeping credentials out of what others say;
 //! - [`telemetry`]: metrics and logging.
 
 #![deny(missing_docs)]
@@ -14,7 +15,10 @@ pub mod app;
 pub mod config;
 pub mod controllers;
 pub mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod k8s;
 pub mod provider;
 pub mod runtime;
+pub mod secrets;
 pub mod telemetry;

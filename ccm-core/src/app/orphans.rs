@@ -5,7 +5,7 @@ use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{BoxError, Signals, say};
+use super::{BoxError, Signals, say, until_signalled};
 use crate::{
     config::{self, Config, Flag, Product},
     controllers::orphans::Report,
@@ -31,17 +31,22 @@ pub(super) fn product(mut product: Product) -> Product {
             DELETE,
             "Delete what is as old as --orphan-minimum-age says, and --confirm the cluster; without it nothing is changed.",
         ),
-        Flag::provider(CONFIRM, "", "Name of the cluster whose orphans are to be deleted, as --cluster-name has it."),
+        Flag::provider(
+            CONFIRM,
+            "",
+            "Cluster whose orphans are to be deleted, as the cloud knows it: the report without --delete names it.",
+        ),
         Flag::provider(TIMEOUT, "5m0s", "When to give up, for example because the cloud does not answer."),
     ]);
     product
 }
 
 /// The subcommand's flags, read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
     json: bool,
-    delete: bool,
+    /// The cluster that was confirmed, if orphans are to be deleted.
+    delete: Option<String>,
     timeout: Duration,
 }
 
@@ -65,15 +70,17 @@ impl Wish {
             wrong.push(format!("--{TIMEOUT} {:?}: {reason}", text(TIMEOUT)));
             Duration::ZERO
         });
-        let (delete, confirmed, cluster) = (text(DELETE) == "true", text(CONFIRM), &config.generic.cluster_name);
-        if delete && confirmed != cluster {
+        let (delete, confirmed) = (text(DELETE) == "true", text(CONFIRM));
+        if delete && confirmed.is_empty() {
             wrong.push(format!(
-                "--{DELETE} needs --{CONFIRM}={cluster}, the name of the cluster whose cloud objects are to be deleted"
+                "--{DELETE} needs --{CONFIRM}, the cluster whose cloud objects are to be deleted; the report without \
+                 --{DELETE} names it"
             ));
         }
         if !delete && !confirmed.is_empty() {
             wrong.push(format!("--{CONFIRM} means nothing without --{DELETE}"));
         }
+        let delete = delete.then(|| confirmed.to_owned());
         if wrong.is_empty() { Ok(Self { json, delete, timeout }) } else { Err(wrong.join("; ")) }
     }
 }
@@ -85,23 +92,11 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let wish = Wish::read(&config)?;
-    let mut signals = Signals::install()?;
+    let (json, mut signals) = (wish.json, Signals::install()?);
     let stop = CancellationToken::new();
-    let report = work(product, config, build, wish, &stop);
-    tokio::pin!(report);
-    let report = loop {
-        tokio::select! {
-            report = &mut report => break report?,
-            signal = signals.next() => {
-                if stop.is_cancelled() {
-                    return Err(format!("{signal} again: stopped without waiting").into());
-                }
-                // What was begun is finished, so that the report says what was deleted.
-                stop.cancel();
-            }
-        }
-    };
-    say(&mut std::io::stdout(), &if wish.json { format!("{:#}", report.json()) } else { report.table() });
+    // What was begun when a signal comes is finished, so that the report says what was deleted.
+    let report = until_signalled(work(product, config, build, wish, &stop), &stop, &mut signals).await??;
+    say(&mut std::io::stdout(), &if json { format!("{:#}", report.json()) } else { report.table() });
     Ok(match (report.failed(), report.left()) {
         (0, 0) => ExitCode::SUCCESS,
         (0, _) => ExitCode::from(LEFT),
@@ -148,19 +143,20 @@ mod tests {
 
     #[test]
     fn nothing_is_deleted_unless_it_is_asked_for() {
-        let wish = Wish { json: false, delete: false, timeout: Duration::from_secs(300) };
-        assert_eq!(read(&[]), Ok(wish));
+        let wish = Wish { json: false, delete: None, timeout: Duration::from_secs(300) };
+        assert_eq!(read(&[]), Ok(wish.clone()));
         assert_eq!(
             read(&["--output=json", "--timeout=1m"]),
-            Ok(Wish { json: true, timeout: Duration::from_secs(60), ..wish })
+            Ok(Wish { json: true, timeout: Duration::from_secs(60), ..wish.clone() })
         );
-        assert_eq!(read(&["--delete", "--confirm=blue"]), Ok(Wish { delete: true, ..wish }));
+        // Whether that is the cluster is known when the provider is there.
+        assert_eq!(read(&["--delete", "--confirm=green"]), Ok(Wish { delete: Some("green".to_owned()), ..wish }));
     }
 
     #[test]
-    fn deletion_needs_the_name_of_the_cluster() {
-        for args in [&["--delete"][..], &["--delete", "--confirm=green"]] {
-            assert!(read(args).unwrap_err().contains("--confirm=blue"), "{args:?}");
+    fn deletion_needs_a_cluster_to_be_confirmed() {
+        for args in [&["--delete"][..], &["--delete", "--confirm="]] {
+            assert!(read(args).unwrap_err().contains("--confirm"), "{args:?}");
         }
         assert!(read(&["--confirm=blue"]).unwrap_err().contains("--delete"));
     }

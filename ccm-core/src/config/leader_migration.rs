@@ -91,7 +91,7 @@ impl LeaderMigration {
         file::load("leader-migration-config", path, judge).map(Some)
     }
 
-    fn parse(text: &str, known: &[ControllerInfo]) -> Result<Self, Vec<String>> {
+    pub(crate) fn parse(text: &str, known: &[ControllerInfo]) -> Result<Self, Vec<String>> {
         file::decode::<File>(text)?.check(known)
     }
 

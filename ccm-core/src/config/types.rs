@@ -149,11 +149,12 @@ impl Config {
 /// The search for cloud objects that nobody asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OrphansConfig {
-    /// Time between two looks; zero for none.
+    /// `--orphan-report-period`: time between two looks. Zero: none is made.
     pub report_period: Duration,
-    /// Whether orphans are deleted.
+    /// `--collect-orphans`: whether orphans are deleted.
     pub collect: bool,
-    /// How old they have to be for that.
+    /// `--orphan-minimum-age`: how old they have to be for that, by the cloud's time of creation, or else by how long this
+    /// process has seen them.
     pub minimum_age: Duration,
 }
 

@@ -11,6 +11,15 @@ use super::{CloudError, Op, Progress};
 /// operator asked for that. The mark must be put on an object by the same request that creates it.
 #[async_trait]
 pub trait Inventory: Send + Sync {
+    /// Names the cluster whose objects are listed, as the ownership mark has it. Whoever has orphans deleted by the
+    /// subcommand `orphans` confirms this name, so it has to be what tells this cluster's objects from another's in the
+    /// cloud. The default is `--cluster-name`.
+    ///
+    /// Constant once [`CloudProvider::start`](super::CloudProvider::start) returned; no cloud call.
+    fn cluster(&self, op: &Op) -> Box<str> {
+        op.cluster_name().into()
+    }
+
     /// Lists every object that carries this cluster's ownership mark, complete or an error: also those that no Service or
     /// Node stands behind any more. Read-only.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError>;

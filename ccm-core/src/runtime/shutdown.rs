@@ -10,6 +10,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::error::panic_text;
+
 /// Why the tasks ended other than by being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
@@ -141,7 +143,7 @@ impl Tasks {
             Ok((_, Ok(()))) => None,
             Ok((_, Err(source))) => Some(TaskError::Failed { task, source }),
             Err(error) => match error.try_into_panic() {
-                Ok(payload) => Some(TaskError::Panicked { task, message: panic_message(&*payload) }),
+                Ok(payload) => Some(TaskError::Panicked { task, message: panic_text(&*payload).to_owned() }),
                 // Nobody else can abort them.
                 Err(_) => Some(TaskError::Ended { task }),
             },
@@ -162,11 +164,6 @@ fn log(error: &TaskError) {
         _ => None,
     };
     tracing::error!(%error, cause, "stopping because of a task");
-}
-
-fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }
 
 #[cfg(test)]

@@ -55,10 +55,12 @@ impl ProviderId {
     /// Reads a provider ID. Text without the scheme counts as a bare ID; an account in front of the path is ignored.
     ///
     /// # Errors
-    /// Its last part is neither an instance's nor a Fargate node's, or there are too many parts.
+    /// Its scheme is another, its last part is neither an instance's nor a Fargate node's, or there are too many parts.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
+        // Upstream reads the last part of whatever stands there, so that another cloud's `i-1` would be an instance.
+        let foreign = text.contains("://") && !text.starts_with(SCHEME);
         let parts: Vec<&str> = path(text).split('/').collect();
-        let (Some(&id), true) = (parts.last(), parts.len() <= MOST_PARTS) else {
+        let (Some(&id), true) = (parts.last(), !foreign && parts.len() <= MOST_PARTS) else {
             return Err(InvalidProviderId(text.into()));
         };
         if id.starts_with(FARGATE) {
@@ -174,6 +176,8 @@ mod tests {
             "aws:///a/b/c/i-12345678",
             "aws://i-12345678",
             "foo://com-2351",
+            "foo://i-12345678",
+            "openstack://us-east-1a/i-12345678",
             "aws://",
             "",
         ] {

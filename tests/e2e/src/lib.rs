@@ -12,5 +12,6 @@ pub mod manifests;
 pub mod observer;
 pub mod rights;
 pub mod scenario;
+pub mod secrets;
 pub mod server;
 pub mod stage;

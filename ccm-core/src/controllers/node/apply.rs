@@ -127,7 +127,7 @@ pub(crate) async fn patch_addresses(
 
 /// Makes the patch. The list of addresses replaces the other, whatever it is on the server: merged by type it would lose
 /// the second address of a type (W6). Conditions on the other hand are merged by type, so that those of others stay.
-fn address_patch(node: &NodeView, addresses: &[NodeAddress], condition: Option<Value>) -> Patch {
+pub(crate) fn address_patch(node: &NodeView, addresses: &[NodeAddress], condition: Option<Value>) -> Patch {
     let list = addresses.iter().map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address }));
     // The UID makes the server refuse the patch for a namesake that was registered meanwhile.
     let metadata = json!({ "uid": &*node.uid });
@@ -165,7 +165,7 @@ pub(crate) async fn patch_label_copies(
 
 /// Translates a change to JSON Patch. Every removal is guarded by a test of what is removed, because taints are
 /// addressed by position.
-fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
+pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     if change.exact {
         operations.push(PatchOp::test("/metadata/resourceVersion", &node.resource_version));

@@ -4,10 +4,10 @@
 //! and loses the taint. Later its addresses are compared with the cloud's once per period. Nodes that the provider does
 //! not claim are left alone.
 
-mod apply;
+pub(crate) mod apply;
 pub(crate) mod metrics;
 mod periodic;
-mod plan;
+pub(crate) mod plan;
 mod preview;
 
 use std::{sync::Arc, time::Duration};

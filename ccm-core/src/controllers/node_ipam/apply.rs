@@ -29,7 +29,7 @@ pub(crate) async fn assign(api: &ApiClient, node: &NodeView, cidrs: &[IpNet]) ->
     api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, cidrs))).await.map(drop)
 }
 
-fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
+pub(crate) fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
     let cidrs: Vec<Value> = cidrs.iter().map(|cidr| Value::from(cidr.to_string())).collect();
     let mut operations = vec![
         PatchOp::test("/metadata/uid", &node.uid),

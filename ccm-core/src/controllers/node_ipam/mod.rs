@@ -5,8 +5,8 @@
 //! What is whose is written in the `plan` module. Its ledger follows the node cache change by change, in the cache's own
 //! order, so that no decision is made on older knowledge than the cache's.
 
-mod apply;
-mod cidr_set;
+pub(crate) mod apply;
+pub(crate) mod cidr_set;
 pub(crate) mod metrics;
 mod plan;
 mod pool;

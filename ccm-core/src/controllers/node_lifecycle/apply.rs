@@ -47,7 +47,7 @@ pub(super) async fn set_shutdown_taint(
 
 /// The taint is added only to the node as it was read: JSON Patch cannot append to a list that may not be there
 /// without replacing one that appeared meanwhile.
-fn add_taint(node: &NodeView) -> Vec<PatchOp> {
+pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     let taint = json!({ "key": wk::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
     let add = match node.taints.is_empty() {
         true => PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) },
@@ -60,7 +60,7 @@ fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     ]
 }
 
-fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
+pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
     let positions: Vec<usize> =
         node.taints.iter().enumerate().filter(|(_, taint)| taint.is_shutdown()).map(|(position, _)| position).collect();
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];

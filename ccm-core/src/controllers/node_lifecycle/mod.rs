@@ -3,7 +3,7 @@
 //!
 //! What a deletion needs is written in the `plan` module. Errors never delete.
 
-mod apply;
+pub(crate) mod apply;
 pub(crate) mod metrics;
 mod plan;
 mod preview;

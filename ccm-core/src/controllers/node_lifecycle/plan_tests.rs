@@ -280,4 +280,62 @@ proptest! {
             now += secs(pause);
         }
     }
+
+    /// A pass whose taints were written finds none to write, whatever the order of the nodes.
+    #[test]
+    fn planning_on_its_own_result_changes_nothing_in_whatever_order(
+        nodes in prop::collection::vec((any::<Option<bool>>(), 0..3_u8, any::<bool>(), any_seen()), 0..8),
+        by in 0..8_usize,
+    ) {
+        let nodes: Vec<(Arc<NodeView>, Seen)> = nodes
+            .into_iter()
+            .enumerate()
+            .map(|(at, (ready, taint, deleting, seen))| {
+                let ready = ready.map(|ready| if ready { ConditionStatus::True } else { ConditionStatus::Unknown });
+                let plain = NodeView { deleting, ..node(&format!("n{at}"), ready) };
+                let node = match taint {
+                    0 => Arc::new(plain),
+                    1 => with_taint(plain, wk::TAINT_SHUTDOWN),
+                    _ => with_taint(plain, "somebody.else/taint"),
+                };
+                (node, seen)
+            })
+            .collect();
+        let actions = pass(&nodes);
+        let mut turned = nodes.clone();
+        turned.rotate_left(by.min(nodes.len()));
+        prop_assert_eq!(pass(&turned), actions.clone());
+        let written = nodes.iter().map(|(node, seen)| {
+            let has = |wanted: &Action| actions.contains(wanted);
+            let mut after = (**node).clone();
+            if has(&Action::Taint(node.clone())) {
+                let taint = Taint { key: wk::TAINT_SHUTDOWN.into(), value: "".into(), effect: TaintEffect::NoSchedule };
+                after.taints = after.taints.iter().cloned().chain([taint]).collect();
+            }
+            if has(&Action::Untaint(node.clone())) {
+                after.taints = after.taints.iter().filter(|taint| !taint.is_shutdown()).cloned().collect();
+            }
+            (Arc::new(after), *seen)
+        });
+        prop_assert_eq!(pass(&written.collect::<Vec<_>>()), []);
+        for action in &actions {
+            let (Action::Taint(node) | Action::Untaint(node)) = action else {
+                return Err(TestCaseError::fail(format!("{action:?} in the first pass")));
+            };
+            prop_assert!(!(node.deleting && !node.is_ready()), "{:?}", action);
+        }
+    }
+}
+
+/// The first pass of a process over nodes, each with its answer; actions by the names of their nodes.
+fn pass(nodes: &[(Arc<NodeView>, Seen)]) -> Vec<Action> {
+    let mut tracker = strict();
+    let all: Vec<_> = nodes.iter().map(|(node, _)| node.clone()).collect();
+    let (questions, mut actions) = tracker.questions(&all, secs(0));
+    for node in questions.ordinary {
+        let seen = nodes.iter().find(|(known, _)| known.name == node.name).map_or(Seen::Doubt, |(_, seen)| *seen);
+        actions.extend(tracker.ordinary(&node, seen, secs(0)));
+    }
+    actions.sort_by_key(|action| format!("{action:?}"));
+    actions
 }

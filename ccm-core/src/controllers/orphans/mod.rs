@@ -30,6 +30,7 @@ pub use self::{
     survey::{Fate, Look, SurveyError},
 };
 use crate::{
+    config::OrphansConfig,
     error::chain,
     provider::{EventKind, OwnedObject},
     runtime::events::WallClock,
@@ -42,25 +43,13 @@ const AGAIN: Duration = Duration::from_secs(600);
 /// How long the cloud is given to delete one object; what takes longer is looked at again next time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Settings of the search for orphans.
-#[derive(Clone, Copy, Debug)]
-pub struct OrphanSettings {
-    /// `--orphan-report-period`: time between two looks. Zero: none is made.
-    pub period: Duration,
-    /// `--collect-orphans`: whether orphans are deleted.
-    pub collect: bool,
-    /// `--orphan-minimum-age`: how old they have to be for that, by the cloud's time of creation, or else by how long this
-    /// process has seen them.
-    pub minimum_age: Duration,
-}
-
 /// An object by kind and ID.
 type Key = (Arc<str>, Box<str>);
 
 /// Looks for orphans once per period.
 pub(crate) struct OrphanController {
     survey: Survey,
-    settings: OrphanSettings,
+    settings: OrphansConfig,
     metrics: OrphanMetrics,
     clock: WallClock,
 }
@@ -79,7 +68,7 @@ impl OrphanController {
     /// When its metrics are registered already.
     pub(crate) fn new(
         survey: Survey,
-        settings: OrphanSettings,
+        settings: OrphansConfig,
         registry: &prometheus::Registry,
         clock: WallClock,
     ) -> prometheus::Result<Self> {
@@ -94,9 +83,9 @@ impl OrphanController {
         };
         cancel.run_until_cancelled(synced).await;
         let mut memory = Memory::default();
-        let mut pause = self.settings.period.min(FIRST_LOOK);
+        let mut pause = self.settings.report_period.min(FIRST_LOOK);
         while cancel.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
-            let period = self.settings.period;
+            let period = self.settings.report_period;
             pause = if self.pass(&mut memory).await { period } else { period.min(AGAIN) };
         }
     }

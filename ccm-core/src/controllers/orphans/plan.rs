@@ -124,6 +124,8 @@ pub fn doubt(orphans: usize, made_for_somebody: usize, standing: &Standing) -> O
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
     use super::*;
 
     fn service(name: &str, uid: &str) -> Arc<ServiceView> {
@@ -207,5 +209,51 @@ mod tests {
         assert_eq!(doubt(5, 10, &standing()), None);
         assert!(doubt(6, 10, &standing()).is_some());
         assert!(doubt(1, 10, &Standing::default()).is_some(), "without Services everything is an orphan");
+    }
+
+    fn any_owner() -> impl Strategy<Value = Owner> {
+        let uid = proptest::option::of(select(vec!["u1", "u2"]));
+        prop_oneof![
+            Just(Owner::Cluster),
+            (select(vec!["default", "other"]), select(vec!["web", "db", "plain"]), uid).prop_map(
+                |(namespace, name, uid)| {
+                    Owner::Service { namespace: namespace.into(), name: name.into(), uid: uid.map(Into::into) }
+                }
+            ),
+            select(vec!["n1", "n2", "n3"]).prop_map(|name| Owner::Node { name: name.into() }),
+        ]
+    }
+
+    fn any_owned() -> impl Strategy<Value = Vec<OwnedObject>> {
+        vec(any_owner(), 0..12).prop_map(|owners| {
+            let owned = owners.into_iter().enumerate();
+            owned.map(|(at, owner)| object(["load balancer", "group"][at % 2], &format!("id-{at}"), owner)).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_for_is_never_an_orphan_and_the_rest_is(owned in any_owned(), shuffled in any::<prop::sample::Index>()) {
+            let standing = standing();
+            let found = orphans(owned.clone(), &standing);
+            for object in &owned {
+                let is_orphan = found.iter().any(|orphan| orphan.object == *object);
+                let needed = match &object.owner {
+                    Owner::Cluster => true,
+                    Owner::Service { namespace, name, uid } => {
+                        &**namespace == "default" && &**name == "web" && uid.as_deref().is_none_or(|uid| uid == "u1")
+                    }
+                    Owner::Node { name } => &**name == "n1",
+                };
+                prop_assert_eq!(is_orphan, !needed, "{:?}", object);
+            }
+            // Another order of the same.
+            let mut turned = owned.clone();
+            turned.rotate_left(shuffled.index(owned.len().max(1)).min(owned.len()));
+            prop_assert_eq!(orphans(turned, &standing), found.clone());
+            // Once they are deleted there are no more.
+            let left = owned.into_iter().filter(|object| found.iter().all(|orphan| orphan.object != *object));
+            prop_assert_eq!(orphans(left, &standing), []);
+        }
     }
 }

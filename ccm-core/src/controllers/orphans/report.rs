@@ -16,6 +16,8 @@ use crate::{config::duration, error::chain, provider::Owner};
 pub struct Report {
     /// `--cluster-name`.
     pub cluster: String,
+    /// The cluster as the cloud has it, which is confirmed to have orphans deleted.
+    pub identity: Box<str>,
     /// How many objects the cluster owns.
     pub owned: usize,
     /// When this was found.
@@ -88,15 +90,22 @@ impl Report {
                 text.push('\n');
             }
         }
+        let known = match *self.identity == *self.cluster {
+            true => String::new(),
+            false => format!(", in the cloud {:?}", self.identity),
+        };
         // Writing to a text does not fail.
         let _ = writeln!(
             text,
-            "cluster {:?}: {} of {} cloud objects are orphans, {} left",
+            "cluster {:?}{known}: {} of {} cloud objects are orphans, {} left",
             self.cluster,
             self.orphans.len(),
             self.owned,
             self.left()
         );
+        if self.orphans.iter().any(|(_, treatment)| matches!(treatment, Treatment::Listed)) {
+            let _ = writeln!(text, "to delete those that are old enough, add --delete --confirm={}", self.identity);
+        }
         text
     }
 
@@ -131,6 +140,7 @@ impl Report {
         });
         json!({
             "cluster": self.cluster,
+            "identity": self.identity,
             "at": self.at,
             "owned": self.owned,
             "left": self.left(),
@@ -180,7 +190,7 @@ mod tests {
             .enumerate()
             .map(|(index, treatment)| (orphan(&format!("lb-{index}"), web(), (index == 0).then_some(100)), treatment));
         let at = Timestamp::from_second(3820).unwrap();
-        Report { cluster: "blue".into(), owned: 9, at, orphans: orphans.collect() }
+        Report { cluster: "blue".into(), identity: "blue-7".into(), owned: 9, at, orphans: orphans.collect() }
     }
 
     fn failed() -> Treatment {
@@ -194,16 +204,18 @@ mod tests {
 KIND           ID    MADE FOR             AGE      WHY                     STATE
 load balancer  lb-0  Service default/web  1h2m0s   no Service asks for it  left
 load balancer  lb-1  Service default/web  unknown  no Service asks for it  failed: no answer
-cluster \"blue\": 2 of 9 cloud objects are orphans, 2 left
+cluster \"blue\", in the cloud \"blue-7\": 2 of 9 cloud objects are orphans, 2 left
+to delete those that are old enough, add --delete --confirm=blue-7
 ";
         assert_eq!(text, expected);
-        assert_eq!(report(Vec::new()).table(), "cluster \"blue\": 0 of 9 cloud objects are orphans, 0 left\n");
+        let plain = Report { identity: "blue".into(), ..report(Vec::new()) };
+        assert_eq!(plain.table(), "cluster \"blue\": 0 of 9 cloud objects are orphans, 0 left\n");
     }
 
     #[test]
     fn a_program_reads_json() {
         let json = report(vec![Treatment::Collected(Ok(Fate::Waits("it is busy".into())))]).json();
-        assert_eq!(json["owned"], 9);
+        assert_eq!((&json["identity"], &json["owned"]), (&json!("blue-7"), &json!(9)));
         assert_eq!(json["left"], 1);
         let orphan = &json["orphans"][0];
         assert_eq!(orphan["madeFor"], json!({"kind": "Service", "namespace": "default", "name": "web", "uid": "u1"}));

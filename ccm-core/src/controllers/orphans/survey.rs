@@ -1,14 +1,21 @@
 //! What the cloud holds and what the cluster asks for: looks at both, and deletes single orphans.
 
-use std::{any::Any, collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::plan::{Cause, Orphan, Standing, orphans};
 use crate::{
+    error::panic_text,
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
-    provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, Owner, Progress},
+    provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
     runtime::{
         api::{ApiClient, ApiError, ApiErrorKind},
         cache::Cache,
@@ -19,6 +26,11 @@ use crate::{
 
 /// Longest time of one provider call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Shortest wait between two requests about one object, whatever the provider says.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+/// How often the cloud is asked whether what was deleted is still listed, and the pause between; a listing may lag.
+const LISTINGS: usize = 7;
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// What looks at the cloud and at the cluster.
 pub(crate) struct Survey {
@@ -67,6 +79,12 @@ pub enum SurveyError {
     /// The cloud refused or failed.
     #[error(transparent)]
     Cloud(#[from] CloudError),
+    /// The provider said that it deleted an object, and lists it all the same.
+    #[error("it is said to be deleted, but is still listed")]
+    StillListed,
+    /// Whether an object that is said to be deleted is gone could not be found out.
+    #[error("it is said to be deleted, but whether it is gone could not be found out")]
+    GoneUnproved(#[source] CloudError),
 }
 
 impl Survey {
@@ -75,7 +93,7 @@ impl Survey {
     /// The cloud is asked first, because what is made for a Service is younger than the Service; the caches may lag all the
     /// same, so what is no orphan by the API server's own word is none.
     pub(crate) async fn look(&self) -> Result<Look, SurveyError> {
-        let owned = self.call("list_owned", |inventory, op| async move { inventory.list_owned(&op).await }).await?;
+        let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
         let standing = Standing::new(self.services.list(), self.nodes.list());
         let for_somebody = |owner: &Owner| !matches!(owner, Owner::Cluster);
         let made_for_somebody = owned.iter().filter(|object| for_somebody(&object.owner)).count();
@@ -96,6 +114,9 @@ impl Survey {
     pub(crate) async fn collect(&self, orphan: &Orphan, limit: Instant) -> Result<Fate, SurveyError> {
         let object = &orphan.object;
         loop {
+            if Instant::now() >= limit {
+                return Ok(Fate::Waits("the time for it is over".into()));
+            }
             // Before each request: a Service may be created while the cloud takes its time.
             if self.cause(&object.owner).await.map_err(SurveyError::Unsure)?.is_none() {
                 return Ok(Fate::Wanted);
@@ -104,9 +125,10 @@ impl Survey {
                 let inventory: &dyn Inventory = inventory;
                 inventory.delete_owned(&self.with_events(op, &object.owner), object).await
             };
-            match self.call("delete_owned", call).await? {
+            match self.call("delete_owned", limit, call).await? {
                 Progress::Done => return Ok(Fate::Deleted),
                 Progress::Pending { after, why } => {
+                    let after = after.max(SHORTEST_WAIT);
                     if self.op.is_cancelled() || Instant::now() + after > limit {
                         return Ok(Fate::Waits(why));
                     }
@@ -117,6 +139,34 @@ impl Survey {
                 }
             }
         }
+    }
+
+    /// Tells which of these objects, which are said to be deleted, are still listed; asks several times, until `limit`.
+    pub(crate) async fn still_listed(
+        &self,
+        deleted: &[OwnedObject],
+        limit: Instant,
+    ) -> Result<HashSet<Box<str>>, CloudError> {
+        let mut rounds = 0;
+        loop {
+            let listed = self.list(limit).await?;
+            let there = |gone: &&OwnedObject| listed.iter().any(|o| (&o.kind, &o.id) == (&gone.kind, &gone.id));
+            let left: HashSet<_> = deleted.iter().filter(there).map(|object| object.id.clone()).collect();
+            rounds += 1;
+            if left.is_empty() || rounds == LISTINGS || Instant::now() + PAUSE > limit || self.op.is_cancelled() {
+                return Ok(left);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn list(&self, limit: Instant) -> Result<Vec<OwnedObject>, CloudError> {
+        self.call("list_owned", limit, |inventory, op| async move { inventory.list_owned(&op).await }).await
+    }
+
+    /// Names the cluster as the cloud has it.
+    pub(crate) fn cluster(&self) -> Box<str> {
+        self.provider.inventory().map(|inventory| inventory.cluster(&self.op)).unwrap_or_default()
     }
 
     /// Asks the API server itself, not a cache, whether somebody asks for what was made for this owner.
@@ -146,16 +196,19 @@ impl Survey {
     async fn call<'a, T, F>(
         &'a self,
         operation: &'static str,
+        limit: Instant,
         call: impl FnOnce(&'a dyn Inventory, Op) -> F,
     ) -> Result<T, CloudError>
     where
         F: Future<Output = Result<T, CloudError>>,
     {
-        let missing = || CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory");
-        let inventory = self.provider.inventory().ok_or_else(missing)?;
         let started = Instant::now();
-        let op = self.op.clone().for_call(started + CALL_TIMEOUT);
-        let call = AssertUnwindSafe(op.run(call(inventory, op.clone()))).catch_unwind().await;
+        let op = self.op.clone().for_call(limit.min(started + CALL_TIMEOUT));
+        let asked = async {
+            let missing = || CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory");
+            call(self.provider.inventory().ok_or_else(missing)?, op.clone()).await
+        };
+        let call = AssertUnwindSafe(op.run(asked)).catch_unwind().await;
         let result = call.unwrap_or_else(|panic| Err(panicked(operation, &*panic)));
         let result = result.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
         self.cloud.observe(operation, started.elapsed(), result.as_ref().err());
@@ -183,7 +236,7 @@ pub(crate) fn object_ref(owner: &Owner) -> Option<ObjectRef> {
     }
 }
 
-fn panicked(operation: &str, panic: &(dyn Any + Send)) -> CloudError {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    CloudError::transient(format!("the provider panicked in {operation}: {}", text.unwrap_or("without a message")))
+/// Makes an error of a panic of the provider.
+pub(crate) fn panicked(operation: &str, panic: &(dyn Any + Send)) -> CloudError {
+    CloudError::transient(format!("the provider panicked in {operation}: {}", panic_text(panic)))
 }

@@ -17,7 +17,7 @@ mod plan;
 mod slices;
 mod sync;
 mod trouble;
-mod writes;
+pub(crate) mod writes;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,7 +1,10 @@
 //! Writes to a Service: all of them to its status, which carries finalizers, annotations and status in one patch and is
 //! all that upstream's roles allow.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -19,10 +22,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Adds our finalizer and returns the new resource version. A strategic merge adds to the list as it is on the server,
 /// so that nobody else's finalizer is lost.
 pub(crate) async fn add_finalizer(api: &ApiClient, service: &ServiceView) -> Result<String, ApiError> {
-    // The UID makes the server refuse the patch for a namesake.
-    let body = json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } });
-    let patch = Patch::Strategic(body);
+    let patch = finalizer_patch(service);
     Ok(api.patch_service_status(&service.namespace, &service.name, &patch).await?.resource_version)
+}
+
+/// Makes the patch. The UID makes the server refuse it for a namesake.
+pub(crate) fn finalizer_patch(service: &ServiceView) -> Patch {
+    Patch::Strategic(json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } }))
 }
 
 /// Returns the patch that makes status and annotations what they should be, or `None` when they are.
@@ -115,7 +121,7 @@ pub(crate) async fn release(
 }
 
 /// Every removal is guarded by a test of what is removed: a finalizer that somebody adds meanwhile must stay (W9).
-fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
+pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
     if let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER) {
         let path = format!("/metadata/finalizers/{at}");
@@ -123,7 +129,8 @@ fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp>
     }
     // What is being deleted goes with the finalizer.
     if !service.deleting {
-        for key in stale {
+        // A key that is named twice is there only once.
+        for key in stale.iter().collect::<BTreeSet<_>>() {
             if let Some(value) = service.annotations.get(&**key) {
                 let path = format!("/metadata/annotations/{}", escape_pointer(key));
                 operations.extend([PatchOp::test(&*path, value), PatchOp::Remove { path }]);

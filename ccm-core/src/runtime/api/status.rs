@@ -1,10 +1,10 @@
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use prost::Message;
 use serde::Deserialize;
 
 use super::{Cause, Encoding};
-use crate::runtime::reflector::wire;
+use crate::{runtime::reflector::wire, secrets::hide_credentials};
 
 /// The server's own account of a failure (`meta/v1` Status), as far as it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,10 +26,23 @@ impl Status {
                 .and_then(|raw| wire::StatusProto::decode(raw).ok())
                 .map(Self::from),
         };
-        parsed.unwrap_or_else(|| {
+        let status = parsed.unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
-            Self { message: text.trim().chars().take(200).collect(), ..Self::default() }
-        })
+            // Before it is cut: half a token would not be known for one.
+            Self { message: hide_credentials(text.trim()).chars().take(200).collect(), ..Self::default() }
+        });
+        status.without_credentials()
+    }
+
+    /// Leaves out credentials that the server repeats.
+    fn without_credentials(mut self) -> Self {
+        let messages = self.causes.iter_mut().map(|cause| &mut cause.message).chain([&mut self.message]);
+        for message in messages {
+            if let Cow::Owned(hidden) = hide_credentials(message) {
+                *message = hidden;
+            }
+        }
+        self
     }
 }
 

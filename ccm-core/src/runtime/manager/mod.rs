@@ -157,6 +157,16 @@ pub enum ManagerError {
         "cloud provider {0:?} has no cluster ID, so orphans cannot be told from another cluster's objects; set one"
     )]
     OrphansWithoutClusterId(String),
+    /// Deletion was confirmed for another cluster.
+    #[error(
+        "--confirm={confirmed} names another cluster: in the cloud this one is {identity:?}, and nothing was deleted"
+    )]
+    OrphansUnconfirmed {
+        /// What was confirmed.
+        confirmed: String,
+        /// The cluster, as the cloud has it.
+        identity: Box<str>,
+    },
     /// The cloud and the cluster could not be compared.
     #[error("orphans could not be looked for")]
     Orphans(#[source] Box<SurveyError>),

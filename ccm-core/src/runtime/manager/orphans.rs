@@ -1,7 +1,8 @@
 //! The search for orphans: while this process leads, and once for the subcommand.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,18 +18,22 @@ use crate::{
     config::leader_migration::Lock,
     controllers::{
         ControllerContext,
-        orphans::{OrphanController, OrphanSettings, Report, SurveyError, Treatment, survey::Survey},
+        orphans::{
+            Fate, Orphan, OrphanController, Report, SurveyError, Treatment,
+            survey::{Survey, panicked},
+        },
     },
     k8s::{ServiceFields, ServiceView, well_known as wk},
     provider::LoadBalancers,
-    runtime::{cache::Cache, shutdown::Tasks},
+    runtime::{cache::Cache, events::WallClock, shutdown::Tasks},
 };
 
 /// What the subcommand `orphans` is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OrphanRequest {
-    /// Whether orphans are deleted.
-    pub delete: bool,
+    /// The cluster whose orphans are to be deleted, as
+    /// [`Inventory::cluster`](crate::provider::Inventory::cluster) names it; `None`: they are only listed.
+    pub delete: Option<String>,
     /// How old they have to be for that. One whose age is not known is of age zero.
     pub minimum_age: Duration,
     /// When the whole has to be over.
@@ -44,10 +49,8 @@ impl Wiring<'_> {
         fields: &ServiceFields,
         lock: Lock,
     ) -> Result<(), ManagerError> {
-        let config = &self.manager.config.orphans;
-        let settings =
-            OrphanSettings { period: config.report_period, collect: config.collect, minimum_age: config.minimum_age };
-        if settings.period.is_zero() || cx.provider.inventory().is_none() || !matches!(self.work, Work::Lead) {
+        let settings = self.manager.config.orphans;
+        if settings.report_period.is_zero() || cx.provider.inventory().is_none() || !matches!(self.work, Work::Lead) {
             return Ok(());
         }
         let survey = self.survey(cx, services, fields, lock);
@@ -93,7 +96,7 @@ impl Manager {
         let mut tasks = Tasks::new(stop.child_token());
         let prepared = async {
             self.wait_for_api_server().await?;
-            self.prepare_survey(&mut tasks, request.delete).await
+            self.prepare_survey(&mut tasks, request.delete.is_some()).await
         };
         let prepared = tokio::time::timeout_at(request.limit, prepared);
         let survey = match stop.run_until_cancelled(prepared).await {
@@ -105,24 +108,7 @@ impl Manager {
         let (outcome, token, cluster) = (found.clone(), tasks.stop().clone(), self.config.generic.cluster_name.clone());
         let clock = self.clock.clone();
         tasks.spawn("orphans", async move {
-            let look = async {
-                let look = tokio::time::timeout_at(request.limit, survey.look()).await;
-                let look = look.map_err(|_| ManagerError::OrphansTimedOut)??;
-                let at = clock.now();
-                let mut orphans = Vec::with_capacity(look.orphans.len());
-                for orphan in look.orphans {
-                    let treatment = if !request.delete {
-                        Treatment::Listed
-                    } else if orphan.age(at, Duration::ZERO) < request.minimum_age {
-                        Treatment::TooYoung
-                    } else {
-                        Treatment::Collected(survey.collect(&orphan, request.limit).await)
-                    };
-                    orphans.push((orphan, treatment));
-                }
-                Ok(Report { cluster, owned: look.owned, at, orphans })
-            };
-            *outcome.lock() = Some(look.await);
+            *outcome.lock() = Some(once(&survey, cluster, &request, clock).await);
             token.cancel();
             Ok(())
         });
@@ -144,12 +130,62 @@ impl Manager {
         let survey = wiring.survey(&cx, &services, &fields, Lock::Main);
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
-        self.provider.start(context).await.map_err(ManagerError::Provider)?;
+        let started = AssertUnwindSafe(self.provider.start(context)).catch_unwind().await;
+        started.unwrap_or_else(|panic| Err(panicked("start", &*panic))).map_err(ManagerError::Provider)?;
         // What writes the events, where anything is written.
         for (_, task) in controllers.into_iter().filter(|_| may_write) {
             tasks.spawn(task.name, task.run);
         }
         Ok(survey)
+    }
+}
+
+/// Looks, deletes what is asked for, and makes sure that what is said to be deleted is gone.
+async fn once(
+    survey: &Survey,
+    cluster: String,
+    request: &OrphanRequest,
+    clock: WallClock,
+) -> Result<Report, ManagerError> {
+    let identity = survey.cluster();
+    if let Some(confirmed) = request.delete.as_ref().filter(|confirmed| **confirmed != *identity) {
+        return Err(ManagerError::OrphansUnconfirmed { confirmed: confirmed.clone(), identity });
+    }
+    let look = tokio::time::timeout_at(request.limit, survey.look()).await;
+    let look = look.map_err(|_| ManagerError::OrphansTimedOut)??;
+    let at = clock.now();
+    let mut orphans = Vec::with_capacity(look.orphans.len());
+    for orphan in look.orphans {
+        let treatment = if request.delete.is_none() {
+            Treatment::Listed
+        } else if orphan.age(at, Duration::ZERO) < request.minimum_age {
+            Treatment::TooYoung
+        } else {
+            Treatment::Collected(survey.collect(&orphan, request.limit).await)
+        };
+        orphans.push((orphan, treatment));
+    }
+    doubt_deletions(survey, &mut orphans, request.limit).await;
+    Ok(Report { cluster, identity, owned: look.owned, at, orphans })
+}
+
+/// Turns deletions into failures where the cloud still has what is said to be gone.
+async fn doubt_deletions(survey: &Survey, orphans: &mut [(Orphan, Treatment)], limit: Instant) {
+    let deleted = |treatment: &Treatment| matches!(treatment, Treatment::Collected(Ok(Fate::Deleted)));
+    let gone: Vec<_> =
+        orphans.iter().filter(|(_, treatment)| deleted(treatment)).map(|(orphan, _)| orphan.object.clone()).collect();
+    // Whoever stops the process gets the cloud's word.
+    if gone.is_empty() || survey.op.is_cancelled() {
+        return;
+    }
+    let left = survey.still_listed(&gone, limit).await;
+    for (orphan, treatment) in orphans.iter_mut().filter(|(_, treatment)| deleted(treatment)) {
+        let doubt = match &left {
+            Ok(left) if !left.contains(&orphan.object.id) => continue,
+            Ok(_) => SurveyError::StillListed,
+            Err(error) => SurveyError::GoneUnproved(error.clone()),
+        };
+        *treatment = Treatment::Collected(Err(doubt));
     }
 }
 

@@ -70,6 +70,12 @@ impl Frames {
         }
     }
 
+    /// Takes what arrived by another way than the body.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn push(&mut self, data: &[u8]) {
+        self.buffer.extend_from_slice(data);
+    }
+
     fn take(&mut self) -> Result<Option<Bytes>, StreamError> {
         match self.encoding {
             Encoding::Json => self.take_line(),

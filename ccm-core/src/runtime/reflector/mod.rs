@@ -22,7 +22,7 @@ mod backoff;
 mod decode;
 mod endpoint_slice;
 mod failure;
-mod frames;
+pub(crate) mod frames;
 mod list;
 mod metrics;
 mod newest;

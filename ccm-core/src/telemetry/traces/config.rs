@@ -30,7 +30,7 @@ impl TracesConfig {
         file::load("tracing-config-file", path, Self::parse)
     }
 
-    fn parse(text: &str) -> Result<Self, Vec<String>> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Vec<String>> {
         file::decode::<File>(text)?.check()
     }
 }

@@ -49,6 +49,12 @@ impl AwsError {
         Self { action: Some(action), fault: Fault::Unanswered(Arc::from(source.into())) }
     }
 
+    /// Returns AWS' words without the session token, which stands in them where a signature is wrong: AWS repeats the
+    /// request as it understood it, headers and all.
+    pub fn words(message: &str) -> Box<str> {
+        ccm_core::secrets::hide_credentials(message).into()
+    }
+
     /// Returns the error code of the answer; empty when there is none.
     pub fn code(&self) -> &str {
         match &self.fault {
@@ -82,5 +88,19 @@ impl std::error::Error for AwsError {
             Fault::Refused(error) => Some(error),
             Fault::Answer { .. } | Fault::Budget(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_token_that_aws_repeats_is_left_out() {
+        let message = "The request signature we calculated does not match the signature you provided. The Canonical String for \
+                       this request should have been\n'POST\n/\n\nhost:ec2.eu-west-1.amazonaws.com\n\
+                       x-amz-security-token:IQoJb3JpZ2luX2VjEXAMPLE+/=\n\nhost;x-amz-security-token\nabc'";
+        let words = AwsError::words(message);
+        assert!(!words.contains("IQoJ") && words.contains("host;x-amz-security-token"), "{words}");
     }
 }

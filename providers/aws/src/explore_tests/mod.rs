@@ -17,7 +17,7 @@ mod world;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ccm_testkit::explore::{Call, Explorer, Faults, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, Effort, Explorer, Faults, Journey, Kind, Scenario};
 
 use self::{balancers::Balancers, cases::Case, planted::Bug};
 
@@ -61,7 +61,8 @@ async fn few<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
 
 /// Explores with every kind.
 async fn all<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
-    Explorer::of_environment().unwrap().check(scenarios).await;
+    let explorer = Explorer { effort: Effort::Full, ..Explorer::of_environment().unwrap() };
+    explorer.check(scenarios).await;
 }
 
 macro_rules! explored {
@@ -130,7 +131,8 @@ async fn planted_bugs_are_found() {
                 break;
             }
             let faults = Faults(kind.map(|kind| (call, kind)).into_iter().collect());
-            let explorer = Explorer { seed: SEED, pairs: 0, replay: Some((scenario.name(), faults)) };
+            let explorer =
+                Explorer { effort: Effort::Full, seed: SEED, pairs: 0, replay: Some((scenario.name(), faults)) };
             let report = explorer.explore(&*scenario).await;
             found = report.failures.iter().any(|failure| failure.seen.contains(how));
             points = if kind.is_some() { report.points } else { 1 };

@@ -114,9 +114,14 @@ impl Core {
             tags.is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags, found).is_ok())
         };
         let by_name = |name: &str| ownership::Found::by_name(&self.scope.cluster, doomed.owner, name);
-        let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) = candidates
-            .into_iter()
-            .partition(|(arn, balancer)| belongs(tags.get(arn.as_str()), by_name(&balancer.name)));
+        // What this process knows as the Service's and what has no tags to read is gone, or does not show yet.
+        let known_one = known.observed.iter().filter_map(|observed| observed.balancer.as_ref());
+        let known_one: BTreeSet<_> = known_one.map(|seen| seen.balancer.arn.clone()).collect();
+        let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            candidates.into_iter().partition(|(arn, balancer)| {
+                let tags = tags.get(arn.as_str());
+                belongs(tags, by_name(&balancer.name)) || (tags.is_none() && known_one.contains(arn))
+            });
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed.unwrap_or_else(|| ago(RECENT));
@@ -138,7 +143,9 @@ impl Core {
             () if made.contains(arn) => ownership::Found::Named,
             () => ownership::Found::Among,
         };
-        let groups = of_these.iter().chain(&made).filter(|arn| belongs(tags.get(arn.as_str()), ours(arn)));
+        let young = |arn: &TargetGroupArn| made.contains(arn) && !tags.contains_key(arn.as_str());
+        let groups = of_these.iter().chain(&made);
+        let groups = groups.filter(|arn| young(arn) || belongs(tags.get(arn.as_str()), ours(arn)));
         let groups = groups.cloned().collect();
         // One that has no tags to read is gone. Under a name that nobody else in the cluster gets are rules of ours, whatever
         // became of the balancer.

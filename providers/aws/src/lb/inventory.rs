@@ -21,6 +21,11 @@ const SECURITY_GROUP: &str = "security group";
 
 #[async_trait]
 impl Inventory for NetworkLoadBalancers {
+    /// The ID in the tags, which `--cluster-name` has nothing to do with.
+    fn cluster(&self, _: &Op) -> Box<str> {
+        self.core.scope.cluster.id().into()
+    }
+
     /// Lists what carries the cluster's tag with value `owned` and the name of a Service: what others tag as the cluster's,
     /// such as groups of nodes, was not made for Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {

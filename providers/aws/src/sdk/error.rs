@@ -24,7 +24,7 @@ where
     let metadata = answer.err().meta();
     let status = answer.raw().status().as_u16();
     let message = match (metadata.message(), metadata.code()) {
-        (Some(message), _) => message.into(),
+        (Some(message), _) => AwsError::words(message),
         (None, Some(_)) => Box::default(),
         (None, None) => format!("HTTP status {status} without an error code").into(),
     };

@@ -182,6 +182,8 @@ pub(super) fn after_failure(verb: Verb, refusal: Option<Refusal>, age: Duration,
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::btree_map, prelude::*, sample::select};
+
     use super::*;
 
     const NEW: &str = "c812faa65d1d5e5aefa6b069b3da39df";
@@ -300,5 +302,54 @@ mod tests {
         assert_eq!(Refusal::of("InvalidInstanceID.NotFound"), gone);
         assert_eq!(Refusal::of("InvalidID"), invalid);
         assert_eq!(Refusal::of("RequestLimitExceeded"), None);
+    }
+
+    fn any_nodes() -> impl Strategy<Value = Vec<Arc<NodeView>>> {
+        let ids = vec!["", "aws:///a/i-1", "aws:///a/i-2", "i-3", "gce://x/i-1", "aws:///a/x/fargate-1"];
+        let one = (select(ids), select(vec!["", OLD, NEW]), select(vec!["1", "2"]));
+        btree_map(select(vec!["a", "b", "c", "d"]), one, 0..5).prop_map(|nodes| {
+            nodes.into_iter().map(|(name, (id, label, version))| node(name, id, label, version)).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_looked_at_is_not_looked_at_again_in_whatever_order(before in any_nodes(), after in any_nodes(), by in 0..5_usize) {
+            let look = |turned: bool| {
+                let turn = |nodes: &[Arc<NodeView>]| {
+                    let mut nodes = nodes.to_vec();
+                    if turned && !nodes.is_empty() {
+                        let by = by % nodes.len();
+                        nodes.rotate_left(by);
+                    }
+                    nodes
+                };
+                let mut seen = Seen::default();
+                let first = seen.look(&turn(&before), &checksum());
+                let second = seen.look(&turn(&after), &checksum());
+                (first, second, seen.look(&turn(&after), &checksum()))
+            };
+            let (_, _, again) = look(false);
+            prop_assert_eq!(again, []);
+            prop_assert_eq!(look(false), look(true));
+        }
+
+        #[test]
+        fn no_other_clouds_instance_and_none_that_a_node_has_is_touched(before in any_nodes(), after in any_nodes()) {
+            let mut seen = Seen::default();
+            let mut items = seen.look(&before, &checksum());
+            items.extend(seen.look(&after, &checksum()));
+            for item in items {
+                let node = after.iter().find(|node| node.name == item.node);
+                let Turn::Do(id) = turn(&item, node.map(|node| &**node), &after, &checksum()) else { continue };
+                let has = |node: &&Arc<NodeView>| node.provider_id.as_deref().is_some_and(|known| known.ends_with(&*id));
+                let holder = after.iter().find(|node| has(node) && !node.provider_id.as_deref().unwrap().contains("gce"));
+                prop_assert_eq!(holder.is_some(), item.verb == Verb::Tag, "{:?} {:?}", item, id);
+                let named = before.iter().chain(&after).filter(has).any(|node| {
+                    node.provider_id.as_deref().is_some_and(|known| !known.contains("://") || known.starts_with("aws://"))
+                });
+                prop_assert!(named, "{:?} is of no node of ours", id);
+            }
+        }
     }
 }

@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Embedded nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
         }
+        Embedded mistakes { no_credential_is_shown_at_any_verbosity }
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let what = "the AWS manager, end to end,";
@@ -83,7 +84,7 @@ fn run(runtime: &tokio::runtime::Runtime, house: Option<&House>, kind: Kind, bod
     let Some(house) = house.filter(|house| house.has(kind)) else { return Ok(()) };
     let done = runtime.block_on(async {
         let mut stage = Stage::new(house, kind).await?;
-        let done = body(&mut stage).await;
+        let done = body(&mut stage).await.and_then(|()| stage.check_logs());
         stage.take_requests();
         done
     });

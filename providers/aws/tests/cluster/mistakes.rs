@@ -118,6 +118,27 @@ pub(crate) async fn refusals_of_aws_are_told_and_heal(stage: &mut Stage<'_>) -> 
     stage.stop().await
 }
 
+/// Everything is logged, in both formats, while AWS serves and refuses; what was logged is looked through after each test.
+pub(crate) async fn no_credential_is_shown_at_any_verbosity(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    stage.config = "DefaultLoadBalancerType = nlb\n".into();
+    stage.nodes(1).await?;
+    for (name, format) in [("text", "--logging-format=text"), ("json", "--logging-format=json")] {
+        stage.start(&[FLAGS[0], "--v=10", format]).await?;
+        stage.overlay().fail(refuse(CREATE, 403, "AccessDenied"));
+        stage.create(&service(name, &[("TCP", 80)], &[])).await?;
+        stage.event(name, "AWSPermissionDenied", &["elasticloadbalancing:CreateLoadBalancer"]).await?;
+        stage.overlay().heal();
+        stage.annotate(name, &[("healthcheck-interval", "20".into())]).await?;
+        stage.served(&[name]).await?;
+        // There was something to see.
+        anyhow::ensure!(stage.log().contains("hyper"), "the log says nothing of what goes over the wire");
+        stage.delete(name).await?;
+        stage.vanished(&[name]).await?;
+        stage.stop().await?;
+    }
+    Ok(())
+}
+
 /// What cannot be changed is refused, and the load balancer stays as it is.
 pub(crate) async fn what_cannot_change_stays(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     begin(stage).await?;

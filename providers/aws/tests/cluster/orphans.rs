@@ -29,14 +29,15 @@ pub(crate) async fn what_was_leaked_is_found_and_deleted(stage: &mut Stage<'_>) 
     let (code, report) = stage.orphans(&[]).await?;
     let everything = BTreeSet::from(["load balancer", "security group", "target group"]);
     ensure!(code == Some(2) && orphans(&report, "old", "left")? == everything, "{code:?}: {report:#}");
-    let (code, _) = stage.orphans(&["--delete", "--confirm=another"]).await?;
+    // The tags have the cluster's ID, not the name by flag.
+    let (code, _) = stage.orphans(&["--delete", "--confirm=kubernetes"]).await?;
     ensure!(code == Some(1), "{code:?}");
-    let (code, report) = stage.orphans(&["--delete", "--confirm=kubernetes"]).await?;
+    let (code, report) = stage.orphans(&["--delete", "--confirm=test"]).await?;
     ensure!(code == Some(2) && orphans(&report, "old", "too-young")? == everything, "{code:?}: {report:#}");
     let writes = stage.take_writes();
     ensure!(writes.is_empty(), "{writes:?}");
 
-    let (code, report) = stage.orphans(&["--delete", "--confirm=kubernetes", "--orphan-minimum-age=0s"]).await?;
+    let (code, report) = stage.orphans(&["--delete", "--confirm=test", "--orphan-minimum-age=0s"]).await?;
     ensure!(code == Some(0) && orphans(&report, "old", "deleted")? == everything, "{code:?}: {report:#}");
     let (code, report) = stage.orphans(&[]).await?;
     ensure!(code == Some(0) && report["orphans"] == json!([]) && report["owned"] != 0, "{code:?}: {report:#}");

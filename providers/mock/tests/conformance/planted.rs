@@ -25,6 +25,8 @@ use ccm_mock::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::scripted::SECRET;
+
 type Answer = Result<Presence, CloudError>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +63,17 @@ pub(crate) enum Bug {
     CancelledIsAbsent,
     BrokenByCancellation,
     SharedScratch,
+    AnswersEachOnce,
+    FirstPageOnly,
+    SleepsWhenThrottled,
+    TellsSecrets,
+    SaysNothing,
+    BrokenByDrop,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 32] = [
+    pub(crate) const ALL: [(Self, &[&str]); 38] = [
         (Self::AnswersBackwards, &["answers-in-order"]),
         (Self::DropsLastEntry, &["one-answer-per-query"]),
         (Self::RefusesFullBatches, &["one-answer-per-query"]),
@@ -98,7 +106,24 @@ impl Bug {
         (Self::CancelledIsAbsent, &["cancellation"]),
         (Self::BrokenByCancellation, &["cancellation"]),
         (Self::SharedScratch, &["concurrent-use"]),
+        (Self::AnswersEachOnce, &["answers-in-order"]),
+        (Self::FirstPageOnly, &["all-of-many"]),
+        (Self::SleepsWhenThrottled, &["sleeps-briefly"]),
+        (Self::TellsSecrets, &["texts-presentable"]),
+        (Self::SaysNothing, &["texts-presentable"]),
+        (Self::BrokenByDrop, &["cancellation"]),
     ];
+}
+
+/// Says that a call was dropped before its end.
+pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool, pub(crate) bool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 pub(crate) struct Planted {
@@ -153,6 +178,51 @@ impl Planted {
                 let shared = self.scratch.lock().clone();
                 self.real().describe(op, &shared).await
             }
+            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => Err(CloudError::transient("broken")),
+            Bug::BrokenByDrop => {
+                let mut guard = Dropped(&self.broken, false);
+                let answers = self.real().describe(op, queries).await;
+                guard.1 = true;
+                answers
+            }
+            Bug::SleepsWhenThrottled => {
+                let answers = self.real().describe(op, queries).await;
+                let throttled = |error: &CloudError| error.kind() == ErrorKind::Throttled;
+                let one = match &answers {
+                    Ok(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).find(|e| throttled(e)),
+                    Err(error) => Some(error).filter(|error| throttled(error)),
+                };
+                match one {
+                    Some(error) => {
+                        tokio::time::sleep(error.retry_after().unwrap_or_default()).await;
+                        self.real().describe(op, queries).await
+                    }
+                    None => answers,
+                }
+            }
+            Bug::AnswersEachOnce => self.real().describe(op, queries).await.map(|mut answers| {
+                for (index, query) in queries.iter().enumerate() {
+                    if queries[..index].iter().any(|before| before.node.name == query.node.name) {
+                        answers[index] = Err(CloudError::transient("answered already"));
+                    }
+                }
+                answers
+            }),
+            Bug::FirstPageOnly => self.real().describe(op, queries).await.map(|mut answers| {
+                let page: Vec<_> = self.inner.cloud().unwrap().instances().into_iter().take(100).collect();
+                for answer in &mut answers {
+                    let listed = match answer {
+                        Ok(Presence::Found { meta, .. }) => {
+                            page.iter().any(|instance| meta.provider_id.as_deref() == Some(&*instance.provider_id))
+                        }
+                        _ => true,
+                    };
+                    if !listed {
+                        *answer = Ok(Presence::NotFound);
+                    }
+                }
+                answers
+            }),
             Bug::NeedsLeadership => {
                 op.may_write()?;
                 self.real().describe(op, queries).await
@@ -209,7 +279,13 @@ impl Planted {
 
     fn spoil_error(&self, query: &NodeQuery, error: CloudError) -> Answer {
         let malformed = query.node.provider_id.is_some() && error.kind() == ErrorKind::InvalidInput;
+        let told = |text: &str| CloudError::new(error.kind(), text);
         match self.bug {
+            Bug::TellsSecrets if !malformed => {
+                Err(told(&format!("login with {SECRET} failed"))
+                    .with_retry_after(error.retry_after().unwrap_or_default()))
+            }
+            Bug::SaysNothing if !malformed => Err(told("").with_retry_after(error.retry_after().unwrap_or_default())),
             Bug::AbsentOnError if !malformed => Ok(Presence::NotFound),
             Bug::MalformedIsAbsent if malformed => Ok(Presence::NotFound),
             Bug::OldAnswerOnError => self.remembered.lock().get(&key(query)).cloned().ok_or(error),

@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::BY_HAND;
+use crate::{planted::Dropped, scripted::SECRET, stage::BY_HAND};
 
 type Answers = Vec<Result<(), CloudError>>;
 
@@ -61,11 +61,14 @@ pub(crate) enum Bug {
     SharedScratch,
     Hangs,
     Panics,
+    TellsSecrets,
+    AppliesUnrecorded,
+    NamesNoOperations,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 36] = [
+    pub(crate) const ALL: [(Self, &[&str]); 39] = [
         (Self::ListsWithoutNodes, &["listed-as-made", "both-families"]),
         (Self::ListsHostAddresses, &["listed-as-made"]),
         (Self::ListsItsOwnWork, &["listed-as-made", "both-families", "list-is-fresh"]),
@@ -102,8 +105,8 @@ impl Bug {
         (Self::DeniedIsTransient, &["error-kinds"]),
         (Self::ForgetsRetryAfter, &["retry-after"]),
         (Self::SleepsWhenThrottled, &["sleeps-briefly"]),
-        (Self::NeverAsksTheGate, &["no-write-without-leadership"]),
-        (Self::AsksTheGateOncePerBatch, &["no-write-without-leadership"]),
+        (Self::NeverAsksTheGate, &["changes-recorded", "no-write-without-leadership"]),
+        (Self::AsksTheGateOncePerBatch, &["changes-recorded", "no-write-without-leadership"]),
         (Self::GoesOnWhenCancelled, &["cancellation"]),
         (Self::CancelledIsTransient, &["cancellation"]),
         (Self::BrokenByDrop, &["cancellation"]),
@@ -113,6 +116,9 @@ impl Bug {
         (Self::SharedScratch, &["concurrent-use"]),
         (Self::Hangs, &["failure-spoils-nothing", "large-batch"]),
         (Self::Panics, &["large-batch"]),
+        (Self::TellsSecrets, &["texts-presentable"]),
+        (Self::AppliesUnrecorded, &["changes-recorded"]),
+        (Self::NamesNoOperations, &["changes-recorded"]),
     ];
 }
 
@@ -123,17 +129,6 @@ pub(crate) struct Planted {
     remembered: Mutex<Vec<RouteChange>>,
     listed: Mutex<Option<Vec<Route>>>,
     scratch: Mutex<Vec<RouteChange>>,
-}
-
-/// Says that a call was dropped before its end.
-struct Dropped<'a>(&'a AtomicBool, bool);
-
-impl Drop for Dropped<'_> {
-    fn drop(&mut self) {
-        if !self.1 {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
 }
 
 fn destination(change: &RouteChange) -> IpNet {
@@ -192,6 +187,8 @@ impl Planted {
             (Bug::DeniedIsTransient, ErrorKind::Denied) => CloudError::transient("failed"),
             (Bug::CancelledIsTransient, ErrorKind::Canceled) => CloudError::transient("broke off"),
             (Bug::ForgetsRetryAfter, kind) => CloudError::new(kind, error.chain()),
+            (Bug::TellsSecrets, kind) => CloudError::new(kind, format!("login with {SECRET} failed"))
+                .with_retry_after(error.retry_after().unwrap_or_default()),
             _ => error,
         }
     }
@@ -324,6 +321,13 @@ impl Planted {
                 let deaf = deaf();
                 op.run(async { Ok(self.real().apply(&deaf, changes).await) }).await.unwrap_or_else(dropped)
             }
+            Bug::AppliesUnrecorded => {
+                if let Err(error) = op.may_write() {
+                    return dropped(error);
+                }
+                let deaf = deaf();
+                op.run(async { Ok(self.real().apply(&deaf, changes).await) }).await.unwrap_or_else(dropped)
+            }
             Bug::AsksTheGateOncePerBatch => {
                 if let Err(error) = op.may_write() {
                     return dropped(error);
@@ -438,6 +442,10 @@ impl Routes for Planted {
 impl CloudProvider for Planted {
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    fn mutations(&self) -> &'static [&'static str] {
+        if self.bug == Bug::NamesNoOperations { &[] } else { self.inner.mutations() }
     }
 
     fn routes(&self) -> Option<&dyn Routes> {

@@ -20,6 +20,8 @@ use ccm_testkit::conformance::{
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
+use crate::scripted::{SECRET, fault};
+
 /// Owner of what the kit wants to be made by hand.
 pub(crate) const BY_HAND: &str = "by-hand";
 
@@ -89,8 +91,8 @@ impl CallHook for Hook {
         tokio::time::sleep(latency).await;
         // The effect follows at once, so that no other call meets the fault.
         let fault = trouble.map(|trouble| match trouble.kind {
-            TroubleKind::Fails(fault) => super::fault(operation, fault, false),
-            TroubleKind::AnswerLost => super::fault(operation, InjectedFault::Transient, true),
+            TroubleKind::Fails(kind) => fault(operation, kind, false),
+            TroubleKind::AnswerLost => fault(operation, InjectedFault::Transient, true),
         });
         self.cloud.set_faults(fault.into_iter().collect());
     }
@@ -128,6 +130,10 @@ impl ScriptedCloud for Stage {
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
         self.script.0.lock().latency = latency;
         Ok(true)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![SECRET.to_owned()]
     }
 
     async fn reset(&self) -> anyhow::Result<()> {

@@ -1,12 +1,13 @@
 //! Cloud objects that nobody asks for: found, told, and deleted only where that was asked for.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_core::{
     controllers::orphans::{Cause, Fate, Treatment},
-    provider::{CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress},
-    runtime::manager::OrphanRequest,
+    error::chain,
+    provider::{CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress, ProviderContext},
+    runtime::{gate::WriteGate, manager::OrphanRequest},
 };
 use ccm_mock::{
     MockProvider,
@@ -88,9 +89,7 @@ async fn what_is_old_enough_is_collected_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn another_clusters_balancer_is_not_seen() {
     let world = leaked(&["db", "lost", "web"], &["lost"]).await;
-    let lost = world.cloud.load_balancers().into_iter().find(|balancer| balancer.service == "default/lost").unwrap();
-    let edit = LoadBalancerEdit { cluster: Some("another".into()), ..LoadBalancerEdit::default() };
-    world.cloud.edit_load_balancer(&lost.name, edit).unwrap();
+    give_away(&world, "default/lost");
     let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"]);
     tokio::time::sleep(secs(DAY)).await;
     assert_eq!(held(&world).len(), 3);
@@ -152,16 +151,43 @@ async fn no_search_is_made_when_none_is_wanted() {
     assert_eq!(ccm.metric("ccm_cloud_calls_total", &[("operation", "list_owned")]), 0.0);
 }
 
+/// What is wrong with a provider's inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    StartHangs,
+    StartPanics,
+    ListPanics,
+    ListHangs,
+    /// Page follows page.
+    ListNeverEnds,
+    /// What another cluster owns is listed, too.
+    ListsOthers,
+    DeletePanics,
+    DeleteHangs,
+    /// It is said to be done, and nothing was.
+    DeleteLies,
+    DeleteWaits,
+    DeleteWaitsWithoutPause,
+}
+
 /// A provider whose inventory lies, or does worse.
 struct Bad {
     inner: MockProvider,
-    fault: fn() -> bool,
+    wrong: Wrong,
 }
 
 #[async_trait]
 impl CloudProvider for Bad {
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    async fn start(&self, _: ProviderContext) -> Result<(), CloudError> {
+        assert!(self.wrong != Wrong::StartPanics, "a bug");
+        match self.wrong {
+            Wrong::StartHangs => std::future::pending().await,
+            _ => Ok(()),
+        }
     }
 
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
@@ -175,28 +201,148 @@ impl CloudProvider for Bad {
 
 #[async_trait]
 impl Inventory for Bad {
-    async fn list_owned(&self, _: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        assert!(!(self.fault)(), "a bug");
-        std::future::pending().await
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        let real = self.inner.inventory().unwrap();
+        assert!(self.wrong != Wrong::ListPanics, "a bug");
+        match self.wrong {
+            Wrong::ListHangs => std::future::pending().await,
+            Wrong::ListNeverEnds => loop {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            },
+            Wrong::ListsOthers => {
+                let there = Op::new("another", CancellationToken::new(), WriteGate::always_open());
+                let mut listed = real.list_owned(op).await?;
+                listed.extend(real.list_owned(&there).await?);
+                Ok(listed)
+            }
+            _ => real.list_owned(op).await,
+        }
     }
 
-    async fn delete_owned(&self, _: &Op, _: &OwnedObject) -> Result<Progress, CloudError> {
-        unreachable!("nothing was listed")
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let pending = |after| Ok(Progress::Pending { after, why: "the cloud is at it".into() });
+        assert!(self.wrong != Wrong::DeletePanics, "a bug");
+        match self.wrong {
+            Wrong::DeleteHangs => std::future::pending().await,
+            Wrong::DeleteLies => Ok(Progress::Done),
+            Wrong::DeleteWaits => pending(secs(1)),
+            Wrong::DeleteWaitsWithoutPause => pending(secs(0)),
+            _ => self.inner.inventory().unwrap().delete_owned(op, object).await,
+        }
     }
+}
+
+/// Gives a balancer to another cluster.
+fn give_away(world: &World, service: &str) {
+    let found = world.cloud.load_balancers().into_iter().find(|balancer| balancer.service == service).unwrap();
+    let edit = LoadBalancerEdit { cluster: Some("another".into()), ..LoadBalancerEdit::default() };
+    world.cloud.edit_load_balancer(&found.name, edit).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_panics_or_hangs_costs_the_report_and_not_the_process() {
-    for fault in [|| true, || false] {
+    for wrong in [Wrong::ListPanics, Wrong::ListHangs, Wrong::ListNeverEnds] {
         let world = leaked(&["db"], &[]).await;
         let flags = [SERVICE[0], "--orphan-report-period=20m"];
-        let ccm = world.start_with(Arc::new(Bad { inner: world.provider(), fault }), &flags);
+        let ccm = world.start_with(Arc::new(Bad { inner: world.provider(), wrong }), &flags);
         tokio::time::sleep(secs(3600)).await;
-        assert!(ccm.is_running());
-        assert!(ccm.metric("ccm_orphan_looks_total", &[("outcome", "failed")]) >= 4.0);
-        let request = OrphanRequest { delete: false, minimum_age: secs(0), limit: Instant::now() + secs(30) };
-        let manager = world.manager(Arc::new(Bad { inner: world.provider(), fault }), &flags);
-        manager.orphans(request, CancellationToken::new()).await.expect_err("there is no report");
+        assert!(ccm.is_running(), "{wrong:?}");
+        assert!(ccm.metric("ccm_orphan_looks_total", &[("outcome", "failed")]) >= 4.0, "{wrong:?}");
+    }
+}
+
+/// What the subcommand does about each: its report, or why there is none.
+#[tokio::test(start_paused = true)]
+async fn the_subcommand_ends_in_time_and_says_what_is_wrong_with_the_provider() {
+    let expected = [
+        (Wrong::StartHangs, "within the time given by --timeout"),
+        (Wrong::StartPanics, "panicked in start: a bug"),
+        (Wrong::ListPanics, "panicked in list_owned: a bug"),
+        (Wrong::ListHangs, "within the time given by --timeout"),
+        (Wrong::ListNeverEnds, "within the time given by --timeout"),
+        (Wrong::ListsOthers, "failed: it is said to be deleted, but is still listed"),
+        (Wrong::DeletePanics, "failed: the provider panicked in delete_owned: a bug"),
+        (Wrong::DeleteHangs, "failed: delete_owned did not end"),
+        (Wrong::DeleteLies, "failed: it is said to be deleted, but is still listed"),
+        (Wrong::DeleteWaits, "pending: the cloud is at it"),
+        (Wrong::DeleteWaitsWithoutPause, "pending: the cloud is at it"),
+    ];
+    for (wrong, said) in expected {
+        let world = leaked(&["db", "lost", "old", "theirs", "web"], &["lost", "old", "theirs"]).await;
+        give_away(&world, "default/theirs");
+        let limit = Instant::now() + secs(100);
+        let request = OrphanRequest { delete: Some("kubernetes".into()), minimum_age: secs(0), limit };
+        let manager = world.manager(Arc::new(Bad { inner: world.provider(), wrong }), &SERVICE);
+        let result = manager.orphans(request, CancellationToken::new()).await;
+        assert!(Instant::now() <= limit + secs(5), "{wrong:?} took {:?} too long", Instant::now() - limit);
+        let text = match &result {
+            Ok(report) => {
+                assert!(report.failed() + report.left() > 0, "{wrong:?} leaves nothing: {}", report.table());
+                report.table()
+            }
+            Err(error) => chain(error),
+        };
+        assert!(text.contains(said), "{wrong:?}: {text}");
+        let left = held(&world);
+        for name in ["default/db", "default/theirs", "default/web"] {
+            assert!(left.iter().any(|service| service == name), "{wrong:?} cost {name}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_subcommand_deletes_nothing_of_a_cluster_that_was_not_confirmed() {
+    let world = leaked(&["db", "lost"], &["lost"]).await;
+    let calls = world.cloud.calls();
+    let request = |delete: Option<&str>| OrphanRequest {
+        delete: delete.map(str::to_owned),
+        minimum_age: secs(0),
+        limit: Instant::now() + secs(60),
+    };
+    let manager = || world.manager(Arc::new(Named(world.provider())), &SERVICE);
+    // Neither is the name by flag that of the marks.
+    for confirmed in ["", "another", "kubernetes"] {
+        let result = manager().orphans(request(Some(confirmed)), CancellationToken::new()).await;
+        let error = result.expect_err("it is not confirmed");
+        assert!(error.to_string().contains("\"marked\""), "{error}");
+    }
+    let report = manager().orphans(request(None), CancellationToken::new()).await.unwrap();
+    assert!(report.table().contains("--confirm=marked"), "{}", report.table());
+    assert_eq!(world.cloud.calls().since(&calls).writes(), 0);
+    let report = manager().orphans(request(Some("marked")), CancellationToken::new()).await.unwrap();
+    assert_eq!((report.left(), held(&world)), (0, vec!["default/db".to_owned()]));
+}
+
+/// A provider whose marks have another name for the cluster than the flag.
+struct Named(MockProvider);
+
+#[async_trait]
+impl CloudProvider for Named {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        self.0.load_balancers()
+    }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Inventory for Named {
+    fn cluster(&self, _: &Op) -> Box<str> {
+        "marked".into()
+    }
+
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        self.0.inventory().unwrap().list_owned(op).await
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        self.0.inventory().unwrap().delete_owned(op, object).await
     }
 }
 
@@ -204,7 +350,7 @@ async fn a_provider_that_panics_or_hangs_costs_the_report_and_not_the_process() 
 async fn the_subcommand_lists_and_writes_nothing() {
     let world = leaked(&["db", "lost", "web"], &["lost"]).await;
     let (calls, writes) = (world.cloud.calls(), world.writes().len());
-    let request = OrphanRequest { delete: false, minimum_age: secs(0), limit: Instant::now() + secs(60) };
+    let request = OrphanRequest { delete: None, minimum_age: secs(0), limit: Instant::now() + secs(60) };
     let manager = world.manager(Arc::new(world.provider()), &SERVICE);
     let report = manager.orphans(request, CancellationToken::new()).await.unwrap();
     assert_eq!((report.owned, report.left()), (3, 1));
@@ -220,7 +366,11 @@ async fn the_subcommand_lists_and_writes_nothing() {
 async fn the_subcommand_deletes_what_is_old_enough() {
     // More than half, and the last ones: whoever confirms it means it.
     let world = leaked(&["a", "b", "c"], &["a", "b", "c"]).await;
-    let delete = |minimum_age| OrphanRequest { delete: true, minimum_age, limit: Instant::now() + secs(60) };
+    let delete = |minimum_age| OrphanRequest {
+        delete: Some("kubernetes".into()),
+        minimum_age,
+        limit: Instant::now() + secs(60),
+    };
     let manager = || world.manager(Arc::new(world.provider()), &SERVICE);
     let report = manager().orphans(delete(secs(3600)), CancellationToken::new()).await.unwrap();
     assert!(report.orphans.iter().all(|(_, treatment)| matches!(treatment, Treatment::TooYoung)), "{report:?}");

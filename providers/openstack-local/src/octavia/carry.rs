@@ -69,6 +69,18 @@ pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationT
     }
 }
 
+/// Forgets what an earlier process reported of its sockets. Before anybody is answered: what was open is open no more.
+pub(crate) async fn begin(cloud: &Cloud, reported: bool) -> Result<(), ApiError> {
+    let start = |state: &mut State| {
+        if Settings::of(state).reported != reported {
+            Settings::change(state, |settings| settings.reported = reported);
+        }
+        forget_reports(state);
+        Ok(())
+    };
+    cloud.store.change(start).await
+}
+
 struct Carrier<'a> {
     cloud: &'a Cloud,
     plane: Option<&'a DataPlane>,
@@ -88,15 +100,7 @@ struct Difference {
 impl Carrier<'_> {
     async fn look(&mut self, started: &mut bool) -> Result<Option<Timestamp>, ApiError> {
         if !*started {
-            let reported = self.plane.is_some();
-            let start = |state: &mut State| {
-                if Settings::of(state).reported != reported {
-                    Settings::change(state, |settings| settings.reported = reported);
-                }
-                forget_reports(state);
-                Ok(())
-            };
-            self.cloud.store.change(start).await?;
+            begin(self.cloud, self.plane.is_some()).await?;
             *started = true;
         }
         let next = bring_up_to_date(self.cloud).await?;

@@ -123,9 +123,10 @@ pub(super) fn refresh(state: &mut State, id: &str) {
             pools.insert(pool.id.clone(), status);
         }
     }
-    let mut worst = OperatingStatus::Online;
+    let (mut worst, mut awaited) = (OperatingStatus::Online, false);
     for listener in &lb.body.listeners {
         let Some(row) = state.octavia.listeners.get(&listener.id).cloned() else { continue };
+        awaited |= row.body.admin_state_up && row.open.is_none() && !assumed;
         let pool = row.body.default_pool_id.as_ref().and_then(|pool| pools.get(pool));
         let status = listener_status(&row, pool, assumed);
         worst = worse(worst, &status);
@@ -133,7 +134,8 @@ pub(super) fn refresh(state: &mut State, id: &str) {
             state.octavia.listeners.update(&listener.id, |row| row.body.operating_status = status);
         }
     }
-    let status = if lb.body.admin_state_up { worst } else { OperatingStatus::Offline };
+    // Until all sockets have reported nobody can rely on the address.
+    let status = if lb.body.admin_state_up && !awaited { worst } else { OperatingStatus::Offline };
     if lb.body.operating_status != status {
         state.octavia.load_balancers.update(id, |row| row.body.operating_status = status);
     }
@@ -204,7 +206,7 @@ fn listener_status(row: &ListenerRow, pool: Option<&OperatingStatus>, assumed: b
     pool.map_or(own.clone(), |pool| worse(own, pool))
 }
 
-/// Returns the worse of two. What is switched off, or not known yet, makes nothing above it worse.
+/// Returns the worse of two. What is switched off makes nothing above it worse.
 fn worse(one: OperatingStatus, other: &OperatingStatus) -> OperatingStatus {
     let rank = |status: &OperatingStatus| match status {
         OperatingStatus::Error => 2,

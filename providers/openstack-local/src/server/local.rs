@@ -269,8 +269,9 @@ impl LocalCloud {
     /// returns, no connection is open any more and no request under way; those that were had five seconds to be answered.
     ///
     /// # Errors
-    /// The listener fails.
+    /// The listener fails, or the state cannot be written.
     pub async fn serve(&self, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
+        carry::begin(&self.cloud, true).await.map_err(io::Error::other)?;
         // Requests end before the traffic does: until then each says what is there.
         let stop = CancellationToken::new();
         let serve = async {

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use ccm_core::provider::CloudError;
+use ccm_core::{
+    provider::CloudError,
+    secrets::{hide, hide_credentials},
+};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 
@@ -114,18 +117,26 @@ impl OsError {
         Self { call, target: target.clone(), fault: Fault::Doubt(doubt) }
     }
 
-    /// Reads the answer to a request that was refused.
-    pub(super) fn refused(call: Call, target: &Arc<str>, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+    /// Reads the answer to a request that was refused, in which these secrets stood: some services repeat requests.
+    pub(super) fn refused(
+        call: Call,
+        target: &Arc<str>,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+        secrets: &[&str],
+    ) -> Self {
+        let words = |text: &str| shortened(&hide_credentials(&hide(text, secrets)));
         let retry_after = retry_after(headers);
         let fault = match own_words(body) {
             Some((kind, message)) => Fault::Answer(Arc::new(Answer {
                 status,
-                kind: kind.into(),
-                message: shortened(&message).into(),
+                kind: words(&kind).into(),
+                message: words(&message).into(),
                 retry_after,
                 request_id: request_id(headers),
             })),
-            None => Fault::Doubt(Doubt { status, reason: foreign(headers, body).into(), retry_after }),
+            None => Fault::Doubt(Doubt { status, reason: words(&foreign(headers, body)).into(), retry_after }),
         };
         Self { call, target: target.clone(), fault }
     }

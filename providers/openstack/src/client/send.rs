@@ -158,16 +158,16 @@ impl Client {
         let no_way = |error: OsError| OsError { call, ..error };
         let signed = self.session.current().await.map_err(no_way)?;
         let first = self.send(out, &signed).await?;
-        let (target, response) = if first.1.status() == StatusCode::UNAUTHORIZED {
+        let (target, response, used) = if first.1.status() == StatusCode::UNAUTHORIZED {
             tracing::debug!(request = call.name(), "the token is not accepted");
             let renewed = self.session.renewed(&signed, call.service()).await.map_err(no_way)?;
             let second = self.send(out, &renewed).await?;
             if second.1.status() == StatusCode::UNAUTHORIZED {
                 self.session.refused(call.service());
             }
-            second
+            (second.0, second.1, renewed)
         } else {
-            first
+            (first.0, first.1, signed)
         };
         match response.status() {
             status if status.is_success() => Ok(Received { call, target, response }),
@@ -176,7 +176,10 @@ impl Client {
                     "the answer is a redirection, which is not followed: set the service's own address in the catalog";
                 Err(OsError::doubt(call, &target, status, words))
             }
-            status => Err(OsError::refused(call, &target, status, response.headers(), response.body())),
+            status => {
+                let secrets = [used.token().to_str().unwrap_or_default()];
+                Err(OsError::refused(call, &target, status, response.headers(), response.body(), &secrets))
+            }
         }
     }
 

@@ -17,6 +17,11 @@ const SECURITY_GROUP: &str = "security group";
 
 #[async_trait]
 impl Inventory for LoadBalancers {
+    /// The name of the cluster is part of every name.
+    fn cluster(&self, _: &Op) -> Box<str> {
+        (&*self.core.cluster).into()
+    }
+
     /// Lists balancers whose name and tags are of one Service of this cluster, and security groups whose description is. A
     /// name that was cut does not say whose it is, and a balancer of several Services is no single one's.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
@@ -94,7 +99,7 @@ impl LoadBalancers {
         let (service, cluster) = names::of_security_group(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
-        let uid = group.name.strip_prefix("lb-sg-")?.strip_suffix(&*suffix)?;
+        let uid = group.name.strip_prefix(names::GROUP_PREFIX)?.strip_suffix(&*suffix)?;
         let ours = *cluster == *self.core.cluster;
         ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(uid.into()) })
     }

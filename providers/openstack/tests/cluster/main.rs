@@ -45,12 +45,13 @@ fn main() -> ExitCode {
     let tests: Vec<(Kind, &str, Body)> = tests! {
         Real nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_servers, addresses_come_in_the_order_of_the_configuration,
-            a_token_that_expires_is_renewed,
+            a_token_that_expires_is_renewed, a_changed_password_needs_no_restart,
         }
         Real routes { pod_networks_are_routed_to_their_nodes }
         Real services {
             each_annotation_has_its_effect, security_groups_admit_load_balancers, another_driver_gets_what_it_can_do,
             one_object_at_a_time_leads_to_the_same_end, without_a_subnet_others_say_where,
+            ipv6_services_have_addresses_and_members_of_their_family,
         }
         Real sharing {
             services_share_a_load_balancer, a_users_load_balancer_stays, what_upstream_made_is_taken_over,

@@ -6,20 +6,14 @@ use anyhow::Context as _;
 use ccm_testkit::kubelet::{NodeSpec, Ready, UNINITIALIZED_TAINT};
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, api::DeleteParams};
-use openstack_api::{
-    neutron::FixedIpRequest,
-    nova::{NetworkRequest, Networks, ServerCreate},
-};
+use openstack_api::nova::ServerCreate;
 use openstack_local::{
-    neutron, nova,
+    nova,
     server::{Fault, FaultKind},
     state::{Cx, State},
 };
 
-use crate::stage::{
-    Stage,
-    cloud::{port_in, small},
-};
+use crate::stage::{Stage, cloud::small};
 
 /// Taint of a node whose server is stopped.
 const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -187,23 +181,11 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Res
 /// Addresses come in the order that is configured, internal networks alone give internal ones.
 pub(crate) async fn addresses_come_in_the_order_of_the_configuration(stage: &mut Stage) -> anyhow::Result<()> {
     stage.config.networking = "address-sort-order = fd00:77::/64, 127.0.0.0/8\n".into();
-    let net = stage.cloud.net.clone();
-    let both = |state: &mut State, cx: &Cx| {
-        let mut request = port_in(&net.network, &net.nodes);
-        let six = FixedIpRequest { subnet_id: Some(net.vips6.clone()), ip_address: None };
-        request.fixed_ips.get_or_insert_default().push(six);
-        let port = neutron::ports::create(state, cx, request)?;
-        let on = NetworkRequest { port: Some(port.id.clone()), ..NetworkRequest::default() };
-        let request = ServerCreate { networks: Some(Networks::These(vec![on])), ..small("node-0") };
-        nova::create::create(state, cx, nova::Microversion(60), &request)?;
-        Ok(port.fixed_ips)
-    };
-    let ips = stage.cloud.change(both).await?;
+    let [four, six] = stage.cloud.server_of_both_families("node-0").await?;
     stage.start(&FLAGS).await?;
     stage.kubelets.register(NodeSpec::new("node-0")).await?;
     let found = addresses(&initialized(stage, &["node-0"]).await?[0]);
-    let of = |four: bool| ips.iter().find(|ip| ip.ip_address.is_ipv4() == four).map(|ip| ip.ip_address.to_string());
-    let wanted = [of(false), of(true)].map(|ip| ("InternalIP".to_owned(), ip.unwrap_or_default()));
+    let wanted = [six.ip, four.ip].map(|ip| ("InternalIP".to_owned(), ip.to_string()));
     anyhow::ensure!(found == wanted, "{found:?} is not {wanted:?}");
     stage.stop().await
 }
@@ -230,5 +212,27 @@ pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut Stage) -> anyhow
     anyhow::ensure!(cloud.faults.pending().is_empty(), "nothing was refused");
     let tokens = cloud.journal.count("POST", "/identity/v3/auth/tokens");
     anyhow::ensure!(tokens == 2, "{tokens} requests for a token");
+    stage.stop().await
+}
+
+/// A password that is changed in the cloud and then in the file is used without a restart.
+pub(crate) async fn a_changed_password_needs_no_restart(stage: &mut Stage) -> anyhow::Result<()> {
+    for at in 0..3 {
+        stage.make(format!("node-{at}")).await?;
+    }
+    stage.start(&FLAGS).await?;
+    stage.kubelets.register(NodeSpec::new("node-0")).await?;
+    initialized(stage, &["node-0"]).await?;
+    stage.cloud.change_password("another-secret").await?;
+    stage.kubelets.register(NodeSpec::new("node-1")).await?;
+    stage.logged(&["node-1", "authentication"]).await?;
+    stage.config.password = Some("another-secret".into());
+    stage.rewrite_config()?;
+    // The node that was refused is asked for again after a pause; one that comes now need not wait.
+    stage.kubelets.register(NodeSpec::new("node-2")).await?;
+    initialized(stage, &["node-2"]).await?;
+    let log = stage.log();
+    let told = ["another-secret", stage.cloud.password().expose()].iter().any(|secret| log.contains(secret));
+    anyhow::ensure!(!told, "a password is in {log}");
     stage.stop().await
 }

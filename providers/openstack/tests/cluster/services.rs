@@ -3,6 +3,7 @@
 mod table;
 
 use anyhow::Context as _;
+use ccm_testkit::kubelet::NodeSpec;
 use openstack_local::{octavia, state::State};
 use serde_json::{Value, json};
 
@@ -187,5 +188,33 @@ pub(crate) async fn without_a_subnet_others_say_where(stage: &mut Stage) -> anyh
     stage.settles("nothing is left", |world| world.same(&before)).await?;
     let there = stage.cloud.peek(|state| state.neutron.ports.get(&port).is_some_and(|port| port.device_id.is_empty()));
     anyhow::ensure!(there, "the port that was named stays, free");
+    stage.stop().await
+}
+
+/// A Service of the family IPv6 has an address and members of it, and no floating IP.
+pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(stage: &mut Stage) -> anyhow::Result<()> {
+    let [four, six] = stage.cloud.server_of_both_families("node-0").await?;
+    stage.servers.push(four.clone());
+    let spec = NodeSpec::new("node-0").provided_ip(four.ip).provided_ip(six.ip);
+    stage.kubelets.register(spec.provider_id(four.provider_id()).initialized()).await?;
+    let nothing = stage.world();
+    stage.start(&FLAGS).await?;
+    let subnet = stage.cloud.net.vips6.clone();
+    let on_six = [("subnet-id", subnet.as_str()), ("member-subnet-id", subnet.as_str())];
+    let mut manifest = service("six", &[("TCP", 80)], &on_six);
+    manifest["spec"]["ipFamilies"] = json!(["IPv6"]);
+    stage.create(&manifest).await?;
+    stage.create(&service("four", &[("TCP", 81)], &[])).await?;
+    stage.served(&["six", "four"]).await?;
+    let member = format!("default/six:80: member {} 30080 in vips6", six.ip);
+    let lines = ["default/six: address in vips6", "!default/six: floating ip", "default/six:80: listens TCP", &member];
+    stage.holds(&lines).await?;
+    stage.holds(&["default/four:81: member node-0 30081 in nodes", "default/four: floating ip from public"]).await?;
+    anyhow::ensure!(stage.address("six").await?.is_ipv6() && stage.address("four").await?.is_ipv4());
+    for name in ["six", "four"] {
+        stage.delete(name).await?;
+    }
+    stage.vanished(&["six", "four"]).await?;
+    stage.settles("nothing is left", |world| world.same(&nothing)).await?;
     stage.stop().await
 }

@@ -9,10 +9,12 @@ mod server;
 mod skipped;
 mod stage;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{io, process::ExitCode, sync::Arc};
 
-use ccm_testkit::conformance::{check_instances, check_load_balancers, check_routes};
-use libtest_mimic::{Arguments, Failed, Trial};
+use ccm_testkit::conformance::{
+    Report, Watch,
+    runner::{Suite, run},
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use self::{
@@ -20,37 +22,36 @@ use self::{
     stage::{OURS, Stage},
 };
 
-/// Runs a suite in paused time.
-fn run(suite: &str, real: &Handle) -> Result<(), Failed> {
-    let paused = Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build();
-    let paused = paused.map_err(|error| Failed::from(error.to_string()))?;
-    paused.block_on(async {
-        let remote = Arc::new(Remote::new(real.clone()));
-        let stage = Stage::new(remote.clone(), |_| {}).await.map_err(|error| format!("{error:#}"))?;
-        let provider = {
+/// Time is paused, and one thread waits for the server, whose time is real.
+fn paused() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build()
+}
+
+/// Runs a suite on a server of its own.
+async fn check(suite: &str, real: Handle, watch: Watch) -> anyhow::Result<Report> {
+    let remote = Arc::new(Remote::new(real));
+    let stage = Stage::new(remote.clone(), |_| {}).await?;
+    let provider = {
+        let stage = stage.clone();
+        move || {
             let stage = stage.clone();
-            move || {
-                let stage = stage.clone();
-                async move { stage.provider(OURS).await }
-            }
-        };
-        let report = match suite {
-            "instances" => check_instances(provider, &stage).await,
-            "routes" => check_routes(provider, &stage).await,
-            _ => check_load_balancers(provider, &stage).await,
-        };
-        remote.stop().await.map_err(|error| format!("{error:#}"))?;
-        skipped::judge(suite, &report).map_err(Failed::from)
-    })
+            async move { stage.provider(OURS).await }
+        }
+    };
+    let report = match suite {
+        "instances" => watch.instances(provider, &stage).await,
+        "routes" => watch.routes(provider, &stage).await,
+        _ => watch.load_balancers(provider, &stage).await,
+    };
+    remote.stop().await?;
+    Ok(report)
 }
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
     let runtime = Runtime::new().expect("a runtime starts");
-    let trials = ["instances", "routes", "load balancers"].map(|suite| {
+    let suites = ["instances", "routes", "load balancers"].map(|suite| {
         let real = runtime.handle().clone();
-        Trial::test(suite, move || run(suite, &real))
+        Suite::new(suite, paused, move |watch| check(suite, real, watch)).excused(skipped::excuses(suite))
     });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    run("openstack", suites)
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DoesNotApply;
 
-/// Applies `operation` to `document`.
+/// Applies `operation` to `document`, which is not to be used after an error: a `move` to nowhere has taken away already.
 ///
 /// # Errors
 /// The operation is none, its path does not exist, or its test fails.

@@ -10,6 +10,7 @@
 pub mod defaulting;
 pub mod discovery;
 mod openapi;
+pub mod parts;
 pub mod resources;
 pub mod schema;
 pub mod table;

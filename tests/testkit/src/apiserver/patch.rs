@@ -56,7 +56,7 @@ impl Patch {
         }
     }
 
-    fn apply(&self, def: &ResourceDef, current: &Value) -> Result<Value, ApiError> {
+    pub(crate) fn apply(&self, def: &ResourceDef, current: &Value) -> Result<Value, ApiError> {
         match self {
             Self::Json(patch) => {
                 let mut patched = current.clone();

@@ -1,5 +1,7 @@
 //! Label and field selectors of list, watch and deletecollection.
 
+use std::fmt;
+
 use super::object::{Object, selectable};
 use super::resources::ResourceDef;
 use super::status::ApiError;
@@ -36,10 +38,18 @@ impl Selector {
         for part in split_outside_parentheses(labels.unwrap_or_default()) {
             selector.labels.push(parse_requirement(part)?);
         }
-        for part in fields.unwrap_or_default().split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let fields = split_unescaped(fields.unwrap_or_default());
+        for part in fields.into_iter().filter(|p| !p.is_empty()) {
             selector.fields.push(parse_field(def, part)?);
         }
         Ok(selector)
+    }
+
+    /// The two query parameters that say this.
+    pub(crate) fn texts(&self) -> (String, String) {
+        let labels: Vec<String> = self.labels.iter().map(ToString::to_string).collect();
+        let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
+        (labels.join(","), fields.join(","))
     }
 
     /// Whether every object is selected.
@@ -82,12 +92,33 @@ impl FieldRequirement {
     }
 }
 
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::In(key, values) => write!(f, "{key} in ({})", values.join(",")),
+            Self::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(",")),
+            Self::Exists(key) => f.write_str(key),
+            Self::Absent(key) => write!(f, "!{key}"),
+        }
+    }
+}
+
+impl fmt::Display for FieldRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operator = if self.negated { "!=" } else { "=" };
+        write!(f, "{}{operator}", self.field)?;
+        for c in self.value.chars() {
+            if matches!(c, '\\' | ',' | '=') {
+                f.write_str("\\")?;
+            }
+            write!(f, "{c}")?;
+        }
+        Ok(())
+    }
+}
+
 fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiError> {
-    let (field, value, negated) = if let Some((field, value)) = part.split_once("!=") {
-        (field, value, true)
-    } else if let Some((field, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-        (field, value, false)
-    } else {
+    let Some((field, value, negated)) = split_at_operator(part) else {
         return Err(ApiError::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'")));
     };
     let known = ["metadata.name", "metadata.namespace"].contains(&field)
@@ -102,8 +133,62 @@ fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiErr
         };
         return Err(ApiError::bad_request(why));
     }
-    // `\,`, `\=` and `\\` are the escapes of field values; names never need them.
-    Ok(FieldRequirement { field: field.into(), value: value.replace('\\', ""), negated })
+    Ok(FieldRequirement { field: field.into(), value: unescaped(value)?, negated })
+}
+
+/// Splits at commas that no backslash stands before.
+fn split_unescaped(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
+    for (at, c) in text.char_indices() {
+        if c == ',' && !escaped {
+            parts.push(&text[start..at]);
+            start = at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// Splits at the first operator that no backslash stands before; whether it negates.
+fn split_at_operator(part: &str) -> Option<(&str, &str, bool)> {
+    let mut escaped = false;
+    for (at, c) in part.char_indices() {
+        if !escaped {
+            for (operator, negated) in [("!=", true), ("==", false), ("=", false)] {
+                if let Some(value) = part[at..].strip_prefix(operator) {
+                    return Some((&part[..at], value, negated));
+                }
+            }
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    None
+}
+
+/// Reads a field's value, in which backslash, comma and equals sign stand behind a backslash.
+fn unescaped(text: &str) -> Result<String, ApiError> {
+    let mut value = String::new();
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some(c @ ('\\' | ',' | '=')) => value.push(c),
+                other => {
+                    let sequence: String = std::iter::once('\\').chain(other).collect();
+                    let why = format!("invalid field selector: invalid escape sequence: {sequence}");
+                    return Err(ApiError::bad_request(why));
+                }
+            },
+            ',' | '=' => {
+                return Err(ApiError::bad_request(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                )));
+            }
+            c => value.push(c),
+        }
+    }
+    Ok(value)
 }
 
 fn parse_requirement(part: &str) -> Result<Requirement, ApiError> {
@@ -116,7 +201,11 @@ fn parse_requirement(part: &str) -> Result<Requirement, ApiError> {
     }
     if let Some((head, values)) = part.split_once('(') {
         let values = values.strip_suffix(')').ok_or_else(|| malformed("", "',' or ')'"))?;
-        let values = values.split(',').map(|v| v.trim().to_owned()).collect();
+        let value = |text: &str| match text.trim() {
+            "" => Ok(String::new()),
+            text => key(text),
+        };
+        let values = values.split(',').map(value).collect::<Result<_, _>>()?;
         let (name, operator) = head.trim().rsplit_once(char::is_whitespace).unwrap_or((head, ""));
         return match operator {
             "in" => Ok(Requirement::In(key(name)?, values)),

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,19 +9,23 @@ use std::{
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudProvider, Op},
+    provider::{CloudError, CloudProvider, Op},
     runtime::gate::WriteGate,
+    telemetry::metrics::MutationMetrics,
 };
 use parking_lot::Mutex;
+use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Make,
-    report::{Problem, Verdict},
+    report::{Problem, Verdict, expect},
 };
 
 /// Longest wait for the constructor.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest reason of an event that the API server takes.
+const LONGEST_REASON: usize = 128;
 /// Name of the cluster that the provider under test works for.
 pub(super) const CLUSTER: &str = "conformance";
 
@@ -70,6 +75,82 @@ impl<'a, C: ?Sized> Bench<'a, C> {
         let made = tokio::time::timeout(PATIENCE, (self.make)()).await;
         let made = made.map_err(|_| Problem::Failed(format!("the constructor did not end within {PATIENCE:?}")))?;
         made.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))
+    }
+}
+
+/// What a provider records of its changes.
+pub(super) struct Records {
+    registry: Registry,
+    pub(super) metrics: MutationMetrics,
+    named: &'static [&'static str],
+}
+
+impl Records {
+    pub(super) fn new(provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
+        let (registry, named) = (Registry::new(), provider.mutations());
+        let metrics = MutationMetrics::register(&registry, named);
+        let metrics = metrics.map_err(|error| Problem::Failed(format!("mutations {named:?}: {error}")))?;
+        Ok(Self { registry, metrics, named })
+    }
+
+    /// Counts the changes of each operation.
+    fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for family in self.registry.gather().iter().filter(|family| family.name() == "ccm_cloud_mutations_total") {
+            for metric in family.get_metric() {
+                let operation = metric.get_label().iter().find(|label| label.name() == "operation");
+                let made = metric.get_counter().get_value().round();
+                // Counts of a run are small and never negative.
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
+                let made = made as u64;
+                *counts.entry(operation.map(|label| label.value().to_owned()).unwrap_or_default()).or_default() += made;
+            }
+        }
+        counts
+    }
+
+    pub(super) fn made(&self) -> u64 {
+        self.counts().values().sum()
+    }
+
+    /// Checks that every writing call since `before` records were there has one, of a kind that is named.
+    pub(super) fn cover(&self, before: u64, writes: u64, what: &str) -> Verdict {
+        let made = self.made() - before;
+        expect(made >= writes, || format!("{what}: {writes} writing calls, {made} changes are recorded"))?;
+        let strange: Vec<_> = self
+            .counts()
+            .into_iter()
+            .filter(|(operation, made)| *made > 0 && !self.named.contains(&operation.as_str()))
+            .map(|(operation, _)| operation)
+            .collect();
+        expect(strange.is_empty(), || format!("{what}: mutations() does not name {strange:?}"))
+    }
+}
+
+/// Says what is wrong with an error that people will read.
+pub(super) fn presentable(error: &CloudError, secrets: &[String]) -> Result<(), String> {
+    let text = error.chain();
+    if text.trim().is_empty() {
+        return Err(format!("an error of kind {} says nothing", error.kind()));
+    }
+    if holds(&format!("{text}{error:?}"), secrets) {
+        return Err(format!("an error of kind {} holds a secret", error.kind()));
+    }
+    error.reason().map_or(Ok(()), event_reason)
+}
+
+/// Tells whether a secret can be read in a text.
+pub(super) fn holds(text: &str, secrets: &[String]) -> bool {
+    secrets.iter().any(|secret| text.contains(secret.as_str()))
+}
+
+/// Says what is wrong with the reason of an event.
+pub(super) fn event_reason(reason: &str) -> Result<(), String> {
+    let pascal =
+        reason.starts_with(|c: char| c.is_ascii_uppercase()) && reason.chars().all(|c| c.is_ascii_alphanumeric());
+    match pascal && reason.len() <= LONGEST_REASON {
+        true => Ok(()),
+        false => Err(format!("the event reason {reason:?} is not one word in PascalCase")),
     }
 }
 

@@ -17,40 +17,44 @@
 //! ```
 //!
 //! What is changed in the cloud is tried at every step: an error, a lost answer and a cancellation at each call, in the
-//! same process and in a new one. A provider that hangs or panics breaks the rule at hand and does not end the run.
+//! same process and in a new one. A provider or an adapter that hangs or panics breaks the rule at hand and does not end
+//! the run, whose time is bounded ([`Limits`]). [`runner::run`] makes a program of suites, which also outlives code that
+//! keeps its thread, and panics in tasks that nobody awaits.
 //!
 //! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
 //! that cannot be judged because another one is broken names that one instead of failing too.
 
 mod balancers;
 mod bench;
+mod calls;
 mod instances;
+mod limit;
 mod report;
 mod routes;
 mod rule;
+pub mod runner;
 mod script;
 mod syntax;
+mod watch;
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudProvider, ErrorKind},
 };
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 
 pub use balancers::{Clients, CloudBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
+pub use calls::CallScript;
 pub use instances::INSTANCE_RULES;
+pub use limit::Limits;
 pub use report::{Case, Outcome, Report};
 pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
 pub use rule::Rule;
 pub use script::{ScriptedCloud, Tally, Trouble, TroubleKind};
-
-use self::{
-    bench::Bench,
-    report::{Problem, Verdict},
-};
+pub use watch::Watch;
 
 /// Changes the cloud behind the provider under test.
 ///
@@ -90,6 +94,28 @@ pub trait InstanceCloud: Send + Sync + 'static {
     /// to hand on, and the rule about that is not checked.
     fn names_pauses(&self) -> bool {
         true
+    }
+
+    /// Returns secrets that the provider knows, such as passwords and tokens, none of which may be read anywhere; none by
+    /// default.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns how long a run may take.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time is paused.
+    fn answer_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns how many instances are made to show that none is overlooked: more than a page of the cloud's listings has.
+    /// 120 by default.
+    fn many(&self) -> usize {
+        120
     }
 
     /// Ends injected faults and slowness.
@@ -144,7 +170,7 @@ impl InjectedFault {
 /// Constructor of the provider under test, boxed.
 type Make = Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Arc<dyn CloudProvider>>> + Send + Sync>;
 
-/// Checks every rule about instances. Takes about as long as two hundred calls; instances are deleted afterwards.
+/// Checks every rule about instances. Takes some hundred calls; instances are deleted afterwards.
 ///
 /// `make` is called once or more per rule and must give a provider that remembers nothing.
 pub async fn check_instances<F, Fut>(make: F, cloud: &dyn InstanceCloud) -> Report
@@ -152,17 +178,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    let make: Make = Box::new(move || make().boxed());
-    let mut report = Report::new("instances");
-    for rule in &INSTANCE_RULES {
-        let bench = Bench::new(&make, cloud, rule.id);
-        let started = tokio::time::Instant::now();
-        let verdict = without_panic((rule.check)(&bench)).await;
-        let cleaned = bench.clean().await;
-        report.push(rule, verdict.and(cleaned), started.elapsed());
-    }
-    report.settle();
-    report
+    Watch::default().instances(make, cloud).await
 }
 
 /// Checks every rule about load balancers, several of which spoil each cloud call in turn: some thousand calls, under
@@ -174,7 +190,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    check_scripted("load balancers", &LOAD_BALANCER_RULES, Box::new(move || make().boxed()), cloud).await
+    Watch::default().load_balancers(make, cloud).await
 }
 
 /// Checks every rule about routes. Otherwise as [`check_load_balancers`].
@@ -183,34 +199,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    check_scripted("routes", &ROUTE_RULES, Box::new(move || make().boxed()), cloud).await
-}
-
-/// Checks rules against a cloud that is reset after each.
-async fn check_scripted<C: ScriptedCloud + ?Sized>(
-    suite: &'static str,
-    rules: &[Rule<C>],
-    make: Make,
-    cloud: &C,
-) -> Report {
-    let mut report = Report::new(suite);
-    for rule in rules {
-        let bench = Bench::new(&make, cloud, rule.id);
-        let started = tokio::time::Instant::now();
-        let verdict = without_panic((rule.check)(&bench)).await;
-        let cleaned = cloud.reset().await.map_err(Into::into);
-        report.push(rule, verdict.and(cleaned), started.elapsed());
-    }
-    report.settle();
-    report
-}
-
-/// A provider that panics breaks the rule at hand and does not end the run.
-async fn without_panic(check: BoxFuture<'_, Verdict>) -> Verdict {
-    AssertUnwindSafe(check).catch_unwind().await.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(Problem::Failed(format!("panicked: {}", text.unwrap_or("without a message"))))
-    })
+    Watch::default().routes(make, cloud).await
 }
 
 #[cfg(test)]

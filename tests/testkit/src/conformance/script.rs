@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ccm_core::k8s::NodeView;
 
-use super::InjectedFault;
+use super::{InjectedFault, Limits};
 
 /// A cloud whose calls can be counted and spoilt one by one.
 ///
@@ -52,6 +52,17 @@ pub trait ScriptedCloud: Send + Sync + 'static {
     /// by default. A cloud in real time whose lost answers never come chooses less, so that the run does not take hours.
     fn patience(&self) -> Duration {
         Duration::from_secs(60)
+    }
+
+    /// Returns secrets that the provider knows, such as passwords and tokens, none of which may be read anywhere; none by
+    /// default.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns how long a run may take.
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     /// Ends scripts and slowness and removes, by hand and whoever owns it, everything that the rule made.

@@ -9,8 +9,8 @@ use super::pki::Pki;
 use super::{ControllerManager, Options};
 use crate::supervised::CommandLine;
 
-/// Service addresses: the range most installers use.
-const SERVICE_RANGE: &str = "10.96.0.0/16";
+/// Service addresses: the range most installers use, and one of IPv6 for Services that ask for that.
+const SERVICE_RANGE: &str = "10.96.0.0/16,fd00:10:96::/112";
 
 /// Common name of the only front proxy that may name users; the one that kubeadm uses.
 pub(super) const PROXY_NAME: &str = "front-proxy-client";

@@ -113,6 +113,11 @@ pub(super) struct Key<T: 'static> {
 /// Reads the value of a key; the message says what is wrong with it.
 type Parse<T> = fn(&str, &str) -> Result<T, String>;
 
+/// Returns the keys of all annotations; of those that end in a port or the like, the beginnings.
+pub fn keys() -> impl Iterator<Item = Box<str>> {
+    ALL.iter().map(|row| row.key())
+}
+
 /// The annotations of one Service, read one by one; mistakes gather.
 pub(super) struct Reader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,

@@ -8,6 +8,7 @@ mod deletion;
 mod matrix;
 mod mending;
 mod pods;
+mod properties;
 pub(crate) mod rig;
 mod takeover;
 mod turns;

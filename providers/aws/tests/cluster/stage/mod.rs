@@ -18,6 +18,7 @@ use ccm_aws::{
 use ccm_e2e::{
     ccm::{self, Ccm, Signal},
     manifests,
+    secrets::Secrets,
     server::{Kind, Server},
     stage as shared,
 };
@@ -66,6 +67,10 @@ const FLAGS: [&str; 7] = [
     "--kube-api-burst=2000",
     "--secure-port=0",
 ];
+
+/// Credentials of the process; moto takes any. Nobody may ever see them.
+const SECRET_KEY: &str = "key.Sk3/Qn8+Vr5=Zt2";
+const SESSION_TOKEN: &str = "session.Wd4/Hm7+Xk2=";
 
 /// Budgets of requests that nobody waits for.
 const LIMITS: &str = "EC2ReadQPS = 1000\nEC2WriteQPS = 1000\nEC2TopologyQPS = 1000\nELBReadQPS = 1000\n\
@@ -255,8 +260,11 @@ impl<'a> Stage<'a> {
         let cloud_config = self.directory.path().join("cloud.conf");
         std::fs::write(&cloud_config, self.cloud_config())?;
         // Environment of the process alone.
-        let mut args: Vec<OsString> =
-            ["AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=secret"].map(Into::into).into();
+        let mut args: Vec<OsString> = vec![
+            "AWS_ACCESS_KEY_ID=AKIATEST".into(),
+            format!("AWS_SECRET_ACCESS_KEY={SECRET_KEY}").into(),
+            format!("AWS_SESSION_TOKEN={SESSION_TOKEN}").into(),
+        ];
         args.push(program.into());
         args.extend(word.map(Into::into));
         args.extend(FLAGS.map(Into::into));
@@ -276,6 +284,19 @@ impl<'a> Stage<'a> {
         let mut process = self.process.take().context("nothing runs")?;
         process.signal(Signal::Kill).await?;
         process.exit(SOON).await.map(drop)
+    }
+
+    /// Checks that no process printed a credential.
+    pub(crate) fn check_logs(&self) -> anyhow::Result<()> {
+        let mut secrets = Secrets::default();
+        secrets.add("the secret access key", SECRET_KEY);
+        secrets.add("the session token", SESSION_TOKEN);
+        secrets.add("the token for the API server", &format!("token-of-{USER}"));
+        for process in 0..self.started {
+            let file = ccm::log_file(self.directory.path(), &format!("ccm-{process}"));
+            secrets.check(&file.display().to_string(), &std::fs::read_to_string(&file)?)?;
+        }
+        Ok(())
     }
 
     /// What the running process printed.

@@ -70,11 +70,21 @@ pub(crate) enum Bug {
     Panics,
     PlanHangs,
     InventoryHangs,
+    BelievesAnnotations,
+    TakesUsersAnnotations,
+    NamesCutOff,
+    ListsFirstPage,
+    TellsSecrets,
+    TellsSecretsInEvents,
+    TellsAtLength,
+    ReasonsOfTwoWords,
+    DeletesUnrecorded,
+    NamesNoOperations,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 70] = [
+    pub(crate) const ALL: [(Self, &[&str]); 80] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -120,8 +130,8 @@ impl Bug {
         (Self::GoesOnWhenCancelled, &["cancellation"]),
         (Self::CancelledIsTransient, &["cancellation"]),
         (Self::BrokenByDrop, &["cancellation"]),
-        (Self::NeverAsksTheGate, &["no-write-without-leadership"]),
-        (Self::AsksTheGateOnce, &["no-write-without-leadership"]),
+        (Self::NeverAsksTheGate, &["no-write-without-leadership", "changes-recorded"]),
+        (Self::AsksTheGateOnce, &["no-write-without-leadership", "changes-recorded"]),
         (Self::DeniedIsTransient, &["error-kinds"]),
         (Self::PlanHidesErrors, &["error-kinds"]),
         (Self::ForgetsRetryAfter, &["retry-after"]),
@@ -148,5 +158,15 @@ impl Bug {
         ),
         (Self::PlanHangs, &["error-kinds", "retry-after", "plan-empty-after-ensure", "plan-names-changes"]),
         (Self::InventoryHangs, &["owned-is-listed"]),
+        (Self::BelievesAnnotations, &["served-again"]),
+        (Self::TakesUsersAnnotations, &["served-again"]),
+        (Self::NamesCutOff, &["long-names"]),
+        (Self::ListsFirstPage, &["many-are-listed"]),
+        (Self::TellsSecrets, &["texts-presentable"]),
+        (Self::TellsSecretsInEvents, &["texts-presentable"]),
+        (Self::TellsAtLength, &["texts-presentable"]),
+        (Self::ReasonsOfTwoWords, &["texts-presentable"]),
+        (Self::DeletesUnrecorded, &["changes-recorded"]),
+        (Self::NamesNoOperations, &["changes-recorded"]),
     ];
 }

@@ -17,6 +17,7 @@ impl Inventory for Planted {
         match self.bug {
             Bug::InventoryHangs => std::future::pending().await,
             Bug::ListsNothing => listed.map(|_| Vec::new()),
+            Bug::ListsFirstPage => listed.map(|owned| owned.into_iter().take(20).collect()),
             Bug::ListsNothingOnError => Ok(listed.unwrap_or_default()),
             Bug::ListsOtherClusters => {
                 let mut listed = listed?;

@@ -17,14 +17,20 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity},
     provider::{
-        Claim, CloudError, CloudProvider, Depth, Digest, ErrorKind, InvalidInput, Inventory, LbOutcome, LbRef, LbSpec,
-        LbSupport, LoadBalancers, Op, PlannedChange, Progress, SourceRanges,
+        Claim, CloudError, CloudProvider, Depth, Digest, ErrorKind, EventKind, InvalidInput, Inventory, LbOutcome,
+        LbRef, LbSpec, LbSupport, LoadBalancers, Op, PlannedChange, Progress, Remark, SourceRanges,
     },
     runtime::gate::WriteGate,
 };
-use ccm_mock::{MockCloud, MockProvider, cloud::BalancerState, provider::annotations};
+use ccm_mock::{
+    MockCloud, MockProvider,
+    cloud::{BalancerState, CloudApi, LoadBalancer, LoadBalancerKey},
+    provider::annotations,
+};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+
+use crate::{planted::Dropped, scripted::SECRET};
 
 pub(crate) use bugs::Bug;
 
@@ -49,17 +55,6 @@ enum Ask<'a> {
 
 /// What is answered; for a plan the outcome means nothing.
 struct Answer(LbOutcome, Vec<PlannedChange>);
-
-/// Says that a call was dropped before its end.
-struct Dropped<'a>(&'a AtomicBool, bool);
-
-impl Drop for Dropped<'_> {
-    fn drop(&mut self) {
-        if !self.1 {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
 
 impl Planted {
     pub(crate) fn new(inner: MockProvider, bug: Bug) -> Self {
@@ -88,6 +83,7 @@ impl Planted {
         match self.bug {
             Bug::NamesByService => digest(format!("{namespace}/{name}")),
             Bug::NamesWithoutNamespace => digest(format!("{cluster}/{name}")),
+            Bug::NamesCutOff => digest(format!("{cluster}/{namespace}/{name}").chars().take(100).collect()),
             Bug::NamesJoined => digest(format!("{cluster}/{namespace}-{name}")),
             _ => uid.into(),
         }
@@ -112,7 +108,7 @@ impl Planted {
         LbSpec { service: Arc::new(service), ..want }
     }
 
-    fn balancer(&self, uid: &str) -> Option<ccm_mock::cloud::LoadBalancer> {
+    fn balancer(&self, uid: &str) -> Option<LoadBalancer> {
         self.cloud().load_balancers().into_iter().find(|balancer| balancer.uid == uid)
     }
 
@@ -178,6 +174,9 @@ impl Planted {
             (Bug::DeniedIsTransient, ErrorKind::Denied) => CloudError::transient("failed"),
             (Bug::CancelledIsTransient, ErrorKind::Canceled) => CloudError::transient("broke off"),
             (Bug::ForgetsRetryAfter, kind) => CloudError::new(kind, error.chain()),
+            (Bug::TellsSecrets, kind) => CloudError::new(kind, format!("login with {SECRET} failed"))
+                .with_retry_after(error.retry_after().unwrap_or_default()),
+            (Bug::ReasonsOfTwoWords, _) => error.with_reason("Did not work"),
             (Bug::GoesOnWhenCancelled, ErrorKind::Canceled) => {
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 error
@@ -193,6 +192,10 @@ impl Planted {
         match self.bug {
             Bug::TrustMakesNothing if depth == Depth::Trust && self.balancer(uid).is_none() => {
                 Some(LbOutcome::done(LbStatus::default()))
+            }
+            Bug::BelievesAnnotations if service_is_marked(want) && self.balancer(uid).is_none() => {
+                let entry = LbIngress { ip: "192.0.2.1".parse().ok(), ..LbIngress::default() };
+                Some(LbOutcome::done(LbStatus { ingress: vec![entry] }))
             }
             Bug::RemembersIntent if self.known(wish.clone()) => Some(LbOutcome::done(want.service.status.clone())),
             Bug::VerifyTrusts if self.remembered.lock().contains(&wish) => {
@@ -225,6 +228,7 @@ impl Planted {
         let done = matches!(outcome.result, Ok(Progress::Done));
         let entry = |ip: &str| LbIngress { ip: ip.parse().ok(), ..LbIngress::default() };
         match self.bug {
+            Bug::TellsSecretsInEvents => op.event(EventKind::Warning, "LoggedIn", &format!("with {SECRET}")),
             Bug::NoStatus => outcome.status = None,
             Bug::StatusOfANode if done => outcome.status = Some(LbStatus { ingress: vec![entry("10.0.0.1")] }),
             Bug::SameEntryTwice => {
@@ -267,6 +271,15 @@ impl Planted {
 
     async fn delete_at(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         match self.bug {
+            Bug::DeletesUnrecorded => {
+                let there = self.balancer(&lb.uid).filter(|balancer| balancer.cluster == op.cluster_name());
+                if let Some(LoadBalancer { cluster, uid, name, service, .. }) = there {
+                    op.may_write()?;
+                    let key = LoadBalancerKey { cluster, uid, name, service };
+                    op.run(self.cloud().delete_load_balancer(&key)).await?;
+                }
+                self.real().delete(op, lb).await
+            }
             Bug::DeletesOnlyItsOwnWork if !self.remembered.lock().contains(&*lb.uid) => Ok(Progress::Done),
             Bug::DeleteNeedsTheService if lb.last_seen.is_none() => Err(CloudError::invalid_input("which service")),
             Bug::DeleteParsesAnnotations => {
@@ -312,7 +325,7 @@ impl Planted {
                 let deleted = self.real().delete(op, lb).await?;
                 op.may_write()?;
                 let name = format!("a{}", lb.uid.replace('-', "")).chars().take(32).collect::<String>();
-                let hit = |b: &ccm_mock::cloud::LoadBalancer| match self.bug {
+                let hit = |b: &LoadBalancer| match self.bug {
                     Bug::DeletesByName => b.name == name,
                     _ => *b.uid == *lb.uid && b.cluster != op.cluster_name(),
                 };
@@ -406,6 +419,10 @@ impl Planted {
     }
 }
 
+fn service_is_marked(want: &LbSpec) -> bool {
+    want.service.annotations.contains_key(annotations::LOAD_BALANCER_ID)
+}
+
 fn wish(want: &LbSpec) -> String {
     format!("{:?}{:?}{:?}{:?}", want.service.uid, want.service.ports, want.sources, want.backends)
 }
@@ -422,6 +439,23 @@ impl LoadBalancers for Planted {
 
     fn takes_endpoints(&self) -> bool {
         self.bug != Bug::EndpointsUnannounced && self.real().takes_endpoints()
+    }
+
+    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
+        let mut remarks = self.real().remarks(service);
+        if self.bug == Bug::TellsAtLength {
+            let note = "all the better ".repeat(100).into();
+            remarks.push(Remark { kind: EventKind::Normal, reason: "Served", note });
+        }
+        remarks
+    }
+
+    fn stale_annotations(&self, lb: &LbRef) -> Vec<Box<str>> {
+        match self.bug {
+            Bug::BelievesAnnotations => Vec::new(),
+            Bug::TakesUsersAnnotations => lb.annotations.keys().map(|key| (**key).into()).collect(),
+            _ => self.real().stale_annotations(lb),
+        }
     }
 
     fn interpret(&self, service: &ServiceView) -> Claim {
@@ -493,13 +527,18 @@ impl CloudProvider for Planted {
         self.inner.name()
     }
 
+    fn mutations(&self) -> &'static [&'static str] {
+        if self.bug == Bug::NamesNoOperations { &[] } else { self.inner.mutations() }
+    }
+
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
         Some(self)
     }
 
     /// Names that are made from other things than the UID would show up as other owners.
     fn inventory(&self) -> Option<&dyn Inventory> {
-        let named = matches!(self.bug, Bug::NamesByService | Bug::NamesWithoutNamespace | Bug::NamesJoined);
+        use Bug::{NamesByService, NamesCutOff, NamesJoined, NamesWithoutNamespace};
+        let named = matches!(self.bug, NamesByService | NamesCutOff | NamesJoined | NamesWithoutNamespace);
         (!named).then_some(self as &dyn Inventory)
     }
 }

@@ -345,6 +345,7 @@ async fn a_removed_listener_lets_a_request_end_and_keeps_no_idle_client() {
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let (mut served, _) = soon(member.accept()).await.unwrap();
+    read_until(&mut served, "\r\n\r\n").await;
     rig.change(|config| config.listeners.clear()).await;
     served.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
     let mut answer = String::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use openstack_api::octavia::Stats;
 
 use super::*;
-use crate::octavia::{ListenerReport, MemberReport, Report, report};
+use crate::octavia::{ListenerReport, MemberReport, Report, forget_reports, report};
 
 /// A load balancer whose pool is watched, in a cloud whose sockets report.
 fn watched() -> (Cloud, Web, [String; 2]) {
@@ -42,7 +42,7 @@ fn members_that_fail_are_seen_all_the_way_up() {
         (Down, Down, ["ERROR", "ERROR", "ERROR", "ERROR", "ERROR"]),
         (Up, Up, ["ONLINE", "ONLINE", "ONLINE", "ONLINE", "ONLINE"]),
     ];
-    assert_eq!(operating(&mut cloud, &web), ["ONLINE", "OFFLINE", "ONLINE", "OFFLINE", "OFFLINE"], "not told yet");
+    assert_eq!(operating(&mut cloud, &web), ["OFFLINE", "OFFLINE", "ONLINE", "OFFLINE", "OFFLINE"], "not told yet");
     for (first, second, states) in cases {
         report(&mut cloud.state, &said(&web, &[(&one, first), (&two, second)]));
         assert_eq!(operating(&mut cloud, &web), states, "{first:?} {second:?}");
@@ -87,6 +87,19 @@ fn a_port_that_cannot_be_had_is_an_error_and_a_full_one_is_degraded() {
     told.listeners.get_mut(&web.listener).unwrap().open = false;
     report(&mut cloud.state, &told);
     assert_eq!(operating(&mut cloud, &web)[..3], ["ERROR", "ERROR", "ONLINE"]);
+}
+
+/// Nobody is told that an address serves when the process that served there has ended.
+#[test]
+fn what_an_earlier_process_reported_counts_no_more() {
+    let (mut cloud, web, [one, two]) = watched();
+    let told = said(&web, &[(&one, MemberReport::Up), (&two, MemberReport::Up)]);
+    report(&mut cloud.state, &told);
+    assert_eq!(operating(&mut cloud, &web)[..2], ["ONLINE", "ONLINE"]);
+    forget_reports(&mut cloud.state);
+    assert_eq!(operating(&mut cloud, &web)[..2], ["OFFLINE", "OFFLINE"]);
+    report(&mut cloud.state, &told);
+    assert_eq!(operating(&mut cloud, &web)[..2], ["ONLINE", "ONLINE"]);
 }
 
 #[test]

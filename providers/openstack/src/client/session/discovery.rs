@@ -194,7 +194,7 @@ impl Session {
     }
 
     async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OsError> {
-        let response = self.ask(call, Method::GET, url, Bytes::new()).await?;
+        let response = self.ask(call, Method::GET, url, Bytes::new(), &[]).await?;
         let target: Arc<str> = format!("GET {}", shown(url)).into();
         Document::read(response.body()).map_err(|words| OsError::doubt(call, &target, response.status(), words))
     }

@@ -11,6 +11,15 @@ pub(in crate::client) fn request(auth: &Auth) -> TokenRequest {
     TokenRequest { auth: api::Auth { identity: identity(&auth.identity), scope: scope(&auth.scope) } }
 }
 
+/// Returns what of the credentials nobody may see.
+pub(super) fn secrets(auth: &Auth) -> [&str; 1] {
+    [match &auth.identity {
+        Identity::Password { password, .. } => password.expose(),
+        Identity::Credential { secret, .. } | Identity::NamedCredential { secret, .. } => secret.expose(),
+        Identity::Token(token) => token.expose(),
+    }]
+}
+
 fn identity(identity: &Identity) -> api::Identity {
     match identity {
         Identity::Password { user: who, password } => api::Identity::password(user(who), password.clone()),

@@ -29,8 +29,11 @@ impl Session {
         }
         let body = serde_json::to_vec(&keystone::request(&auth)).map(Bytes::from);
         let body = body.map_err(|error| unavailable(&url, &error.to_string()))?;
-        let response =
-            self.ask(Call::TokenCreate, Method::POST, &url, body).await.map_err(|error| unable(&url, &error))?;
+        let secrets = keystone::secrets(&auth);
+        let response = self
+            .ask(Call::TokenCreate, Method::POST, &url, body, &secrets)
+            .await
+            .map_err(|error| unable(&url, &error))?;
         let token = response.headers().get(SUBJECT_TOKEN).cloned();
         let read = body::open::<Token>(response.body(), Call::TokenCreate.key());
         // Without the parser's own words, which repeat parts of the answer.
@@ -76,20 +79,21 @@ impl Session {
             return Ok(found.clone());
         }
         let asked = discovery::with_slash(&root);
-        let response = self.ask(Call::IdentityVersionList, Method::GET, &asked, Bytes::new()).await;
+        let response = self.ask(Call::IdentityVersionList, Method::GET, &asked, Bytes::new(), &[]).await;
         let response = response.map_err(|error| unable(&asked, &error))?;
         let found = discovery::identity(&root, response.body()).map_err(|words| unavailable(&asked, &words))?;
         renewal.found = Some((auth.url.clone(), found.clone()));
         Ok(found)
     }
 
-    /// Sends a request without a token. Status 300 is how Keystone lists its versions.
+    /// Sends a request without a token, in whose body these secrets are. Status 300 is how Keystone lists its versions.
     pub(super) async fn ask(
         &self,
         call: Call,
         method: Method,
         url: &Url,
         body: Bytes,
+        secrets: &[&str],
     ) -> Result<http::Response<Bytes>, OsError> {
         let target: Arc<str> = format!("{method} {}", shown(url)).into();
         let mut request = http::Request::builder().method(method).uri(url.as_str());
@@ -107,7 +111,7 @@ impl Session {
             Ok(response) if good(response.status()) => Ok(response),
             Ok(response) => {
                 let headers: &HeaderMap = response.headers();
-                Err(OsError::refused(call, &target, response.status(), headers, response.body()))
+                Err(OsError::refused(call, &target, response.status(), headers, response.body(), secrets))
             }
             Err(error) => Err(OsError { call, target, fault: Fault::Unanswered(Arc::new(error)) }),
         }

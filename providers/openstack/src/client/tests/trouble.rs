@@ -192,7 +192,7 @@ fn each_services_refusals_have_their_meaning() {
     ];
     for (call, code, body, meaning, kind) in cases {
         let status = StatusCode::from_u16(code).unwrap();
-        let error = OsError::refused(call, &"GET /x".into(), status, &http::HeaderMap::new(), body.as_bytes());
+        let error = OsError::refused(call, &"GET /x".into(), status, &http::HeaderMap::new(), body.as_bytes(), &[]);
         assert_eq!((error.meaning(), error.kind()), (meaning, kind), "{body}");
     }
 }
@@ -203,7 +203,7 @@ fn each_meaning_has_its_kind_its_reason_and_its_wait() {
         let status = StatusCode::from_u16(code).unwrap();
         let headers = [("retry-after", "7"), ("x-openstack-request-id", "req-1")];
         let headers = headers.map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).into_iter().collect();
-        CloudError::from(OsError::refused(call, &"GET /x".into(), status, &headers, body.as_bytes()))
+        CloudError::from(OsError::refused(call, &"GET /x".into(), status, &headers, body.as_bytes(), &[]))
     };
     let neutron = |kind: &str| format!(r#"{{"NeutronError":{{"type":"{kind}","message":"m","detail":""}}}}"#);
     let error = cloud(Call::PortCreate, 409, &neutron("OverQuota"));

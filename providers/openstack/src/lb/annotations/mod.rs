@@ -36,6 +36,11 @@ impl Annotation {
     }
 }
 
+/// Returns the keys of all annotations.
+pub fn keys() -> impl Iterator<Item = Box<str>> {
+    ALL.iter().map(|row| row.key())
+}
+
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -93,7 +93,12 @@ pub fn diff(wanted: &BTreeSet<Rule>, seen: &[SecurityGroupRule]) -> (Vec<Rule>, 
 
 /// Returns the ports that are to get the group: of nodes that are members, with port security, holding the address that the
 /// balancer sends to on the subnet of members.
-pub fn joining<'a>(group: &str, subnet: &str, backends: &[Backend], ports: &'a [Port]) -> Vec<&'a Port> {
+pub fn joining<'a>(
+    group: &str,
+    subnet: &str,
+    backends: &[Backend],
+    ports: impl IntoIterator<Item = &'a Port>,
+) -> Vec<&'a Port> {
     let addresses: BTreeMap<&str, _> =
         backends.iter().filter_map(|backend| Some((&**backend.server.as_ref()?, backend.address))).collect();
     let holds = |port: &&Port| {
@@ -103,18 +108,25 @@ pub fn joining<'a>(group: &str, subnet: &str, backends: &[Backend], ports: &'a [
         port.port_security_enabled != Some(false) && port.fixed_ips.iter().any(on_subnet)
     };
     let lacks = |port: &&Port| !port.security_groups.iter().any(|id| id == group);
-    ports.iter().filter(holds).filter(lacks).collect()
+    ports.into_iter().filter(holds).filter(lacks).collect()
 }
 
 /// Returns the ports that are to lose the group: of servers that are no members any more.
-pub fn leaving<'a>(backends: &[Backend], holders: &'a [Port]) -> Vec<&'a Port> {
+pub fn leaving<'a>(backends: &[Backend], holders: impl IntoIterator<Item = &'a Port>) -> Vec<&'a Port> {
     let servers: BTreeSet<&str> = backends.iter().filter_map(|backend| backend.server.as_deref()).collect();
-    let of_server = |port: &&Port| ["compute:", "baremetal:"].iter().any(|owner| port.device_owner.starts_with(owner));
-    holders.iter().filter(of_server).filter(|port| !servers.contains(&*port.device_id)).collect()
+    let has_left = |port: &&Port| is_of_server(port) && !servers.contains(&*port.device_id);
+    holders.into_iter().filter(has_left).collect()
+}
+
+/// Tells whether a port is a server's.
+pub fn is_of_server(port: &Port) -> bool {
+    ["compute:", "baremetal:"].iter().any(|owner| port.device_owner.starts_with(owner))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
     use super::*;
 
     fn seen(
@@ -254,5 +266,64 @@ mod tests {
         assert_eq!(names(joining("g", "elsewhere", &backends, &ports)), [""; 0]);
         let holders = [port("stays", "a", "10.0.0.1", &["g"]), port("departed", "c", "10.0.0.3", &["g"])];
         assert_eq!(names(leaving(&backends, &holders)), ["departed"]);
+    }
+
+    fn any_rules() -> impl Strategy<Value = Vec<SecurityGroupRule>> {
+        let one = (
+            select(vec![Direction::Ingress, Direction::Egress]),
+            select(vec![None, Some("tcp"), Some("TCP"), Some("udp")]),
+            select(vec![None, Some(80), Some(443)]),
+            select(vec![None, Some("10.0.0.0/24"), Some("10.0.0.7/24"), Some("fd00::/64")]),
+        );
+        vec(one, 0..8).prop_map(|rules| {
+            let rules = rules.into_iter().enumerate();
+            rules
+                .map(|(at, (direction, protocol, port, from))| seen(&format!("r{at}"), direction, protocol, port, from))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_difference_leaves_exactly_what_is_wanted(
+            ports in vec((select(vec!["tcp", "udp"]), select(vec![80_u16, 443])), 0..4),
+            there in any_rules(),
+            by in 0..8_usize,
+        ) {
+            let subnet: IpNet = "10.0.0.0/24".parse().unwrap();
+            let wanted: BTreeSet<Rule> = ports.iter().map(|(protocol, port)| Rule::ingress(protocol, *port, &subnet)).collect();
+            let (missing, surplus) = diff(&wanted, &there);
+            let mut after: Vec<_> = there.iter().filter(|rule| !surplus.contains(&rule.id)).cloned().collect();
+            after.extend(missing.iter().enumerate().map(|(at, rule)| {
+                let port = rule.ports.map(|(port, _)| port);
+                seen(&format!("new{at}"), rule.direction, rule.protocol.as_deref(), port, rule.remote.as_deref())
+            }));
+            let kept: Vec<Rule> = after.iter().map(Rule::from).collect();
+            prop_assert_eq!(kept.len(), wanted.len(), "each once");
+            prop_assert_eq!(kept.into_iter().collect::<BTreeSet<_>>(), wanted.clone());
+            prop_assert_eq!(diff(&wanted, &after), (vec![], vec![]));
+            // In another order the same are missing, and as many are surplus.
+            let mut turned = there.clone();
+            turned.rotate_left(by.min(there.len()));
+            let (also_missing, also_surplus) = diff(&wanted, &turned);
+            prop_assert_eq!((also_missing, also_surplus.len()), (missing, surplus.len()));
+        }
+
+        #[test]
+        fn ports_of_no_server_and_of_members_never_leave(owners in vec(select(vec!["compute:a", "network:dhcp", "baremetal:x", "Octavia", ""]), 0..6)) {
+            let backends = [Backend { node: "n".into(), address: "10.0.0.1".parse().unwrap(), server: Some("0".into()) }];
+            let holders: Vec<Port> = owners.iter().enumerate().map(|(at, owner)| {
+                Port { device_owner: (*owner).into(), ..port(&format!("p{at}"), &at.to_string(), "10.0.0.1", &["g"]) }
+            }).collect();
+            for port in leaving(&backends, &holders) {
+                prop_assert!(port.device_owner.starts_with("compute:") || port.device_owner.starts_with("baremetal:"));
+                prop_assert!(port.device_id != "0");
+            }
+            // Whoever has left is there no more, and whoever joined need not join again.
+            let gone: Vec<String> = leaving(&backends, &holders).iter().map(|port| port.id.to_string()).collect();
+            let rest: Vec<Port> = holders.iter().filter(|port| !gone.contains(&port.id.to_string())).cloned().collect();
+            prop_assert_eq!(leaving(&backends, &rest).len(), 0);
+            prop_assert_eq!(joining("g", "s", &backends, &holders).len(), 0);
+        }
     }
 }

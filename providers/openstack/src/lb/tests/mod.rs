@@ -4,6 +4,7 @@ mod behaviour;
 mod counts;
 mod crash;
 mod groups;
+mod properties;
 mod rig;
 mod sharing;
 mod together;

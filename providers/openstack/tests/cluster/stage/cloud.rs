@@ -6,6 +6,10 @@ use std::{
 };
 
 use anyhow::Context as _;
+use axum::{
+    body::Body,
+    http::{HeaderValue, Request},
+};
 use openstack_api::{
     Secret,
     neutron::{
@@ -23,8 +27,10 @@ use openstack_local::{
     state::{ApiError, Cx, State},
 };
 use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 /// Networks of a project.
 #[derive(Clone, Debug)]
@@ -123,6 +129,43 @@ impl Cloud {
         self.local.credentials().password("demo").expect("the user is there")
     }
 
+    /// Gives the user `demo` another password, as an administrator does: tokens that the old one gave end.
+    pub(crate) async fn change_password(&self, to: &str) -> anyhow::Result<()> {
+        let admin = self.local.credentials().password("admin").context("the user admin")?.expose();
+        let domain = json!({"id": "default"});
+        let login = json!({"auth": {
+            "identity": {"methods": ["password"], "password": {
+                "user": {"name": "admin", "domain": domain, "password": admin},
+            }},
+            "scope": {"project": {"name": "admin", "domain": domain}},
+        }});
+        let given = self.ask("POST", "/identity/v3/auth/tokens", None, &login).await?;
+        let token = given.headers().get("x-subject-token").context("a token")?;
+        let demo = self.peek(|state| {
+            let mut users = state.keystone.users.iter();
+            users.find(|user| user.name == "demo").map(|user| user.id.clone())
+        });
+        let path = format!("/identity/v3/users/{}", demo.context("the user demo")?);
+        self.ask("PATCH", &path, Some(token), &json!({"user": {"password": to}})).await.map(drop)
+    }
+
+    /// Sends a request that no journal of the manager's requests should miss: it is the administrator's.
+    async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&HeaderValue>,
+        body: &Value,
+    ) -> anyhow::Result<axum::response::Response> {
+        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("x-auth-token", token);
+        }
+        let answer = self.local.router().oneshot(request.body(Body::from(body.to_string()))?).await?;
+        anyhow::ensure!(answer.status().is_success(), "{method} {path}: {}", answer.status());
+        Ok(answer)
+    }
+
     /// Changes the cloud behind the manager's back, as an administrator in the project.
     pub(crate) async fn change<T>(
         &self,
@@ -177,6 +220,23 @@ impl Cloud {
             let request = ServerCreate { networks: Some(Networks::These(vec![on])), ..request };
             let id = nova::create::create(state, cx, Microversion(60), &request)?;
             Ok(Instance { id, name: request.name, ip: port.fixed_ips[0].ip_address })
+        })
+        .await
+    }
+
+    /// Makes a server with an address on the subnet of nodes and an IPv6 address, and returns it with each.
+    pub(crate) async fn server_of_both_families(&self, name: &str) -> anyhow::Result<[Instance; 2]> {
+        let (net, request) = (self.net.clone(), small(name));
+        self.change(move |state, cx| {
+            let mut both = port_in(&net.network, &net.nodes);
+            let six = FixedIpRequest { subnet_id: Some(net.vips6.clone()), ip_address: None };
+            both.fixed_ips.get_or_insert_default().push(six);
+            let port = neutron::ports::create(state, cx, both)?;
+            let on = NetworkRequest { port: Some(port.id.clone()), ..NetworkRequest::default() };
+            let request = ServerCreate { networks: Some(Networks::These(vec![on])), ..request };
+            let id = nova::create::create(state, cx, Microversion(60), &request)?;
+            let with = |ip: usize| port.fixed_ips[ip].ip_address;
+            Ok([0, 1].map(|at| Instance { id: id.clone(), name: request.name.clone(), ip: with(at) }))
         })
         .await
     }

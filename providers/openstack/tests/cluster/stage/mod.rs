@@ -246,6 +246,13 @@ impl Stage {
         )
     }
 
+    /// Puts another `cloud.conf` in the place of that of the running process.
+    pub(crate) fn rewrite_config(&self) -> anyhow::Result<()> {
+        let next = self.directory.path().join("next.conf");
+        std::fs::write(&next, self.cloud_config())?;
+        Ok(std::fs::rename(next, self.directory.path().join("cloud.conf"))?)
+    }
+
     /// Starts the process.
     pub(crate) async fn start(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.start_with(self.cloud_config(), flags).await

@@ -72,6 +72,11 @@ impl Site {
         Ok(Settings::new(Cloud { region: "RegionOne".into(), ..Cloud::new(auth) }))
     }
 
+    /// Returns what nobody may read.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        self.local.credentials().password(PROJECT).map(|password| password.expose().to_owned()).into_iter().collect()
+    }
+
     fn cx(&self) -> Cx {
         let project = self.local.cloud().store.peek(|state| {
             let mut projects = state.keystone.projects.iter();

@@ -161,6 +161,10 @@ impl InstanceCloud for Stage {
         self.site().look(|state| format!("{:?} {:?} {:?}", state.nova, state.neutron, state.octavia)).await
     }
 
+    fn secrets(&self) -> Vec<String> {
+        self.site().secrets()
+    }
+
     fn malformed_provider_ids(&self) -> Vec<String> {
         ["openstack://", "openstack:///", "openstack://server", "openstack:///a/b", "openstack://RegionOne/", "server"]
             .map(str::to_owned)
@@ -201,6 +205,10 @@ impl ScriptedCloud for Stage {
 
     fn stride(&self) -> usize {
         self.ground.stride()
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        self.site().secrets()
     }
 
     async fn reset(&self) -> anyhow::Result<()> {

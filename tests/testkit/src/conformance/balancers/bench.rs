@@ -89,7 +89,8 @@ impl Bench<'_, dyn LoadBalancerCloud> {
         service: ServiceView,
         nodes: &[Arc<NodeView>],
     ) -> Tenant<'_> {
-        Tenant { bench: self, provider, cluster, service, nodes: nodes.to_vec() }
+        let (nodes, told) = (nodes.to_vec(), Arc::default());
+        Tenant { bench: self, provider, cluster, service, nodes, mutations: None, told }
     }
 
     pub(super) async fn world(&self) -> Verdict<World> {

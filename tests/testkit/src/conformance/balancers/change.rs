@@ -13,7 +13,7 @@ use super::{
     },
     bench::{balancers, port},
     ensure::blocked,
-    interpret::OTHER_PORT,
+    interpret::{OTHER_PORT, UNREAD},
     tenant::{After, Step, Tenant, show, show_error},
 };
 
@@ -113,6 +113,32 @@ pub(super) async fn deleted(bench: &LbBench<'_>) -> Verdict {
         tenant.settle(Step::Delete, After::Fail).await?.map_err(Problem::Failed)?;
         let left = bench.world().await?.changes(&before);
         expect(left.is_empty(), || format!("after deletion {left}"))?;
+    }
+    Ok(())
+}
+
+/// A Service whose type changes from LoadBalancer to another and back.
+pub(super) async fn served_again(bench: &LbBench<'_>) -> Verdict {
+    let nodes = bench.nodes(1).await?;
+    for fresh in [false, true] {
+        let before = bench.world().await?;
+        let mut tenant = bench.tenant(&nodes).await?;
+        tenant.service.annotations.insert(UNREAD.into(), "1".into());
+        let users = tenant.service.annotations.clone();
+        tenant.ensure().await?;
+        let reference = tenant.reference();
+        tenant.remove().await?;
+        for key in balancers(&tenant.provider)?.stale_annotations(&reference) {
+            expect(!users.contains_key(&*key), || format!("{key} is the user's, and is to be taken off"))?;
+            tenant.service.annotations.remove(&*key);
+        }
+        tenant.service.status = LbStatus::default();
+        if fresh {
+            tenant.provider = bench.provider().await?;
+        }
+        tenant.settle(ENSURE, After::Fail).await?.map_err(Problem::Failed)?;
+        bench.world().await?.served(&before, &tenant).map_err(Problem::Failed)?;
+        tenant.remove().await?;
     }
     Ok(())
 }

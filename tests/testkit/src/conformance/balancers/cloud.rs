@@ -87,6 +87,12 @@ pub trait LoadBalancerCloud: ScriptedCloud {
         Ok(false)
     }
 
+    /// Returns how many load balancers are made to show that none is overlooked: more than a page of the cloud's listings
+    /// has, as far as the account holds so many. 24 by default.
+    fn many(&self) -> usize {
+        24
+    }
+
     /// Returns an address that a Service may ask for with `spec.loadBalancerIP`, where the provider supports that.
     fn free_address(&self) -> Option<String> {
         None

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Label and annotation that no provider reads.
-const UNREAD: &str = "conformance.example/unread";
+pub(super) const UNREAD: &str = "conformance.example/unread";
 /// What a Service wishes that requires two address families.
 const TWO_FAMILIES: &str = "two address families";
 /// A port that no Service of the kit has otherwise.
@@ -114,7 +114,7 @@ pub(super) async fn digest_ignores_noise(bench: &LbBench<'_>) -> Verdict {
 }
 
 /// Makes Services that ask for something else than the tenant's, within what the provider supports.
-fn variations(tenant: &Tenant<'_>, bench: &LbBench<'_>) -> Verdict<Vec<(String, ServiceView)>> {
+pub(super) fn variations(tenant: &Tenant<'_>, bench: &LbBench<'_>) -> Verdict<Vec<(String, ServiceView)>> {
     let plain = &tenant.service;
     let supports = balancers(&tenant.provider)?.supports();
     let mut more: Vec<(String, ServiceView)> = always(plain, supports);

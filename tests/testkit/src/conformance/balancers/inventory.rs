@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         InjectedFault, LoadBalancerCloud, Trouble,
-        bench::Bench,
+        bench::{Bench, CLUSTER},
         report::{Problem, Verdict, expect},
     },
     bench::{OTHER_CLUSTER, World},
@@ -106,7 +106,7 @@ async fn whole_or_error(bench: &LbBench<'_>, provider: &Arc<dyn CloudProvider>, 
 }
 
 /// Deletes until all is done; some things can go only after others.
-async fn delete_all(tenant: &Tenant<'_>, objects: &[OwnedObject]) -> Verdict<Result<(), String>> {
+pub(super) async fn delete_all(tenant: &Tenant<'_>, objects: &[OwnedObject]) -> Verdict<Result<(), String>> {
     let mut left: Vec<_> = objects.iter().collect();
     let mut seen = String::new();
     for _ in 0..MAX_ROUNDS {
@@ -170,4 +170,34 @@ pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
 fn made_for(world: &World, before: &World, tenant: &Tenant<'_>) -> Vec<super::CloudBalancer> {
     let ports = super::bench::wanted_ports(&tenant.service);
     world.new_since(before).filter(|balancer| !balancer.ports.is_disjoint(&ports)).cloned().collect()
+}
+
+/// Returns what a Service owns; that it is listed is another rule's matter.
+pub(super) async fn owned_by(tenant: &Tenant<'_>) -> Verdict<Vec<OwnedObject>> {
+    let blocked = |seen: String| Problem::Blocked(ids::INVENTORY, seen);
+    let listed = list(&tenant.provider, &tenant.op()).await?.map_err(|error| blocked(show_error(&error)))?;
+    let own: Vec<_> = of(&listed, tenant).into_iter().cloned().collect();
+    match own.is_empty() {
+        true => Err(blocked(format!("{} is not an owner in {listed:?}", tenant.service.name))),
+        false => Ok(own),
+    }
+}
+
+pub(super) async fn many(bench: &LbBench<'_>) -> Verdict {
+    let nodes = bench.nodes(1).await?;
+    let provider = bench.provider().await?;
+    inventory(&provider)?;
+    let mut tenants = Vec::new();
+    for number in 0..bench.cloud.many().max(1) {
+        let mut tenant = bench.tenant_of(CLUSTER, provider.clone(), bench.service(), &nodes);
+        tenant.ensure().await?;
+        if number == 0 {
+            owned_by(&tenant).await?;
+        }
+        tenants.push(tenant);
+    }
+    let listed = list(&provider, &tenants[0].op()).await?.map_err(|error| Problem::Failed(show_error(&error)))?;
+    let missing = tenants.iter().filter(|tenant| of(&listed, tenant).is_empty());
+    let missing: Vec<_> = missing.map(|tenant| &*tenant.service.name).collect();
+    expect(missing.is_empty(), || format!("of {} Services, listed is nothing of {missing:?}", tenants.len()))
 }

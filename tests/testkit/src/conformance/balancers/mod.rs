@@ -8,6 +8,7 @@ mod interpret;
 mod inventory;
 mod ownership;
 mod tenant;
+mod told;
 pub(super) mod trouble;
 
 pub use cloud::{Clients, CloudBalancer, LoadBalancerCloud};
@@ -21,11 +22,12 @@ mod ids {
     pub(super) const DELETED: &str = "delete-removes-everything";
     pub(super) const ERROR_KINDS: &str = "error-kinds";
     pub(super) const INVENTORY: &str = "owned-is-listed";
+    pub(super) const DELETES_OWNED: &str = "only-owned-is-deleted";
     pub(super) const PLAN_NAMES: &str = "plan-names-changes";
 }
 
 /// Every rule for load balancers.
-pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 36] = [
+pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 41] = [
     rule!(
         ids::CLAIMED,
         interpret::claimed,
@@ -117,6 +119,12 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 36] = [
         "delete needs neither Service, status nor valid annotations"
     ),
     rule!(
+        "served-again",
+        change::served_again,
+        "a Service whose type was another meanwhile is served anew, with what stale_annotations names taken off, and \
+         nothing of the user's is named"
+    ),
+    rule!(
         "ensure-resumable",
         trouble::ensure_resumable,
         "after an error at any of its calls, or a lost answer, ensure goes on to the one load balancer asked for, in the \
@@ -142,6 +150,17 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 36] = [
     ),
     rule!("retry-after", trouble::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
     rule!(
+        "texts-presentable",
+        told::texts_presentable,
+        "errors, events and remarks say something and hold no secret; an event reason is one word in PascalCase, a note has \
+         at most 1 kB"
+    ),
+    rule!(
+        "changes-recorded",
+        told::changes_recorded,
+        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutations() names"
+    ),
+    rule!(
         "clusters-apart",
         ownership::clusters_apart,
         "two clusters' Services of the same name have a load balancer each, and neither can touch the other's"
@@ -150,6 +169,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 36] = [
         "services-apart",
         ownership::services_apart,
         "two Services whose names differ only by namespace have a load balancer each, and neither can touch the other's"
+    ),
+    rule!(
+        "long-names",
+        ownership::long_names,
+        "Services whose namespaces and names are as long as may be, and differ in the last letter, have a load balancer each"
     ),
     rule!(
         "foreign-untouched",
@@ -166,8 +190,9 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 36] = [
         inventory::complete,
         "the inventory lists what each Service of this cluster owns, and of no other; all of it or an error; read-only"
     ),
+    rule!("many-are-listed", inventory::many, "of more load balancers than a page of a listing has, each is listed"),
     rule!(
-        "only-owned-is-deleted",
+        ids::DELETES_OWNED,
         inventory::deletes_only_owned,
         "delete_owned deletes what is listed, succeeds when it is gone, and leaves other clusters' things"
     ),

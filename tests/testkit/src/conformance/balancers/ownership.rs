@@ -90,6 +90,20 @@ pub(super) async fn services_apart(bench: &LbBench<'_>) -> Verdict {
     Ok(())
 }
 
+/// Names that are as long as the API server takes them.
+pub(super) async fn long_names(bench: &LbBench<'_>) -> Verdict {
+    let nodes = bench.nodes(2).await?;
+    let long = |begin: &str, end: char| format!("{begin:n<62}{end}");
+    let name = bench.name();
+    let (one, other) = (long(&name, 'a'), long(&name, 'b'));
+    let namespace = long("conformance-", 'a');
+    let provider = bench.provider().await?;
+    let mut first = bench.tenant_of(CLUSTER, provider.clone(), bench.service_named(&namespace, &one), &nodes);
+    let mut second = bench.tenant_of(CLUSTER, provider, bench.service_named(&namespace, &other), &nodes);
+    apart(bench, &mut first, &mut second).await?;
+    second.remove().await
+}
+
 pub(super) async fn foreign_untouched(bench: &LbBench<'_>) -> Verdict {
     let nodes = bench.nodes(1).await?;
     let mut tenant = bench.tenant(&nodes).await?;

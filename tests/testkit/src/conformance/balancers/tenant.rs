@@ -3,11 +3,13 @@ use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 use ccm_core::{
     k8s::{AddressType, EndpointSliceView, EndpointView, LbStatus, NodeView, ServiceView, SlicePort},
     provider::{
-        BackendSet, Backends, Claim, CloudError, CloudProvider, Depth, ErrorKind, LbOutcome, LbRef, LbSpec, Op,
-        PlannedChange, Progress, SourceRanges,
+        BackendSet, Backends, Claim, CloudError, CloudProvider, Depth, ErrorKind, EventKind, LbOutcome, LbRef, LbSpec,
+        ObjectEvents, Op, PlannedChange, Progress, SourceRanges,
     },
     runtime::gate::WriteGate,
+    telemetry::metrics::MutationMetrics,
 };
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +38,26 @@ pub(super) struct Tenant<'a> {
     /// Status and annotations are kept as the provider asks for it.
     pub(super) service: ServiceView,
     pub(super) nodes: Vec<Arc<NodeView>>,
+    /// Where changes are counted, if they are.
+    pub(super) mutations: Option<MutationMetrics>,
+    /// What the user was told.
+    pub(super) told: Arc<Told>,
+}
+
+/// Events of a Service: reason and note.
+#[derive(Default)]
+pub(super) struct Told(Mutex<Vec<(&'static str, String)>>);
+
+impl Told {
+    pub(super) fn take(&self) -> Vec<(&'static str, String)> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl ObjectEvents for Told {
+    fn record(&self, _: EventKind, reason: &'static str, note: &str) {
+        self.0.lock().push((reason, note.to_owned()));
+    }
 }
 
 /// What is asked for.
@@ -67,7 +89,12 @@ impl Tenant<'_> {
     }
 
     pub(super) fn op_with(&self, cancel: CancellationToken, gate: WriteGate) -> Op {
-        Op::new(self.cluster, cancel, gate).with_deadline(Instant::now() + self.bench.cloud.patience())
+        let op = Op::new(self.cluster, cancel, gate).with_deadline(Instant::now() + self.bench.cloud.patience());
+        let op = op.with_events(self.told.clone());
+        match &self.mutations {
+            Some(mutations) => op.with_mutations(mutations.clone()),
+            None => op,
+        }
     }
 
     /// Describes the wanted balancer; a Service that is not claimed is another rule's matter.

@@ -46,6 +46,8 @@ pub(super) async fn answers_in_order(bench: &Bench<'_, dyn InstanceCloud>) -> Ve
         known.push((name.clone(), Some(bench.meta(name).await?.addresses)));
         known.push((bench.name(), None));
     }
+    // Asked for twice.
+    known.push(known[0].clone());
     let max = bench.provider().await?.instances().map_or(1, |instances| instances.limits().max_batch.get());
     for reverse in [false, true] {
         if reverse {
@@ -111,4 +113,20 @@ pub(super) async fn terminated_is_gone(bench: &Bench<'_, dyn InstanceCloud>) -> 
     bench.cloud.terminate(&name).await?;
     let answer = bench.ask_one(bench.query(&name)).await?;
     expect(is_gone(&answer), || show(&answer))
+}
+
+pub(super) async fn all_of_many(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+    let names = bench.create_many(bench.cloud.many().max(1)).await?;
+    bench.meta(&names[0]).await?;
+    let provider = bench.provider().await?;
+    // How large a batch may be is judged elsewhere.
+    let part = provider.instances().map_or(1, |instances| instances.limits().max_batch.get().div_ceil(2));
+    for part in names.chunks(part) {
+        let queries: Vec<_> = part.iter().map(|name| bench.query(name)).collect();
+        for (name, answer) in part.iter().zip(bench.ask(&provider, &queries).await?) {
+            let found = matches!(answer, Ok(Presence::Found { .. }));
+            expect(found, || format!("{name}, one of {} instances: {}", names.len(), show(&answer)))?;
+        }
+    }
+    Ok(())
 }

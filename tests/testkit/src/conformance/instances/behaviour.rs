@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{task::Poll, time::Duration};
 
 use ccm_core::{
     provider::{ErrorKind, Op, Presence},
@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         InstanceCloud,
+        balancers::trouble::cut_short,
         bench::{Bench, open_op},
         report::{Problem, Verdict, expect},
     },
@@ -22,6 +23,8 @@ const PROMPT: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(20);
 /// When they are cancelled.
 const UNDER_WAY: Duration = Duration::from_millis(100);
+/// Await points at which a call is dropped, at most.
+const MAX_WAITS: usize = 20;
 /// Calls that overlap, and nodes in each.
 const CALLS: usize = 12;
 const NODES: usize = 3;
@@ -105,6 +108,13 @@ pub(super) async fn cancellation(bench: &Bench<'_, dyn InstanceCloud>) -> Verdic
     canceled(ask(None).await?)?;
     if bench.cloud.slow_down(SLOW).await? {
         canceled(ask(Some(UNDER_WAY)).await?)?;
+        bench.cloud.slow_down(UNDER_WAY).await?;
+        for waits in 0..MAX_WAITS {
+            let op = open_op();
+            if cut_short(bench.ask_raw(&provider, &op, &queries), waits, || Poll::Ready(())).await.is_some() {
+                break;
+            }
+        }
         bench.cloud.restore().await?;
     }
     let again = bench.ask_raw(&provider, &open_op(), &queries).await?;

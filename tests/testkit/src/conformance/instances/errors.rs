@@ -1,16 +1,20 @@
 use std::time::Duration;
 
 use ccm_core::provider::{ErrorKind, Presence};
+use tokio::time::Instant;
 
 use super::{
     super::{
         InjectedFault, InstanceCloud,
-        bench::Bench,
+        bench::{Bench, open_op, presentable},
         report::{Problem, Verdict, expect},
     },
     bench::{Answer, show},
     ids,
 };
+
+/// Longest that a call may sleep.
+const LONGEST_SLEEP: Duration = Duration::from_secs(2);
 
 /// Asks about one existing and one absent instance, by name and, for the first, by provider ID, under each fault that
 /// the cloud can have.
@@ -108,6 +112,36 @@ pub(super) async fn retry_after(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict
         Ok(Presence::NotFound) => Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, show(&answers[0]))),
         Ok(Presence::Found { .. }) => Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, show(&answers[0]))),
     }
+}
+
+pub(super) async fn texts_presentable(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+    let secrets = bench.cloud.secrets();
+    for (fault, answers) in under_each_fault(bench).await? {
+        for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            presentable(error, &secrets).map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn sleeps_briefly(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+    let name = bench.create().await?;
+    bench.meta(&name).await?;
+    for fault in [None, Some(InjectedFault::Throttled(Duration::from_secs(7))), Some(InjectedFault::Transient)] {
+        let provider = bench.provider().await?;
+        if let Some(fault) = fault
+            && !bench.cloud.inject(fault).await?
+        {
+            continue;
+        }
+        let (began, before) = (Instant::now(), bench.cloud.calls().await?);
+        bench.ask_raw(&provider, &open_op(), &[bench.query(&name)]).await?.ok();
+        let (took, calls) = (began.elapsed(), bench.cloud.calls().await?.saturating_sub(before));
+        bench.cloud.restore().await?;
+        let answers = bench.cloud.answer_time() * u32::try_from(calls).unwrap_or(u32::MAX).saturating_add(1);
+        expect(took <= LONGEST_SLEEP + answers, || format!("under {fault:?}: took {took:?} for {calls} cloud calls"))?;
+    }
+    Ok(())
 }
 
 pub(super) async fn malformed_provider_id(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {

@@ -23,7 +23,7 @@ pub(super) mod ids {
 }
 
 /// Every rule for instances.
-pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 22] = [
+pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 25] = [
     rule!(
         ids::ONE_ANSWER_PER_QUERY,
         answers::one_answer_per_query,
@@ -34,7 +34,8 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 22] = [
         answers::found_by_name,
         "a running instance is found, and runs, when its node has no provider ID"
     ),
-    rule!(ids::ANSWERS_IN_ORDER, answers::answers_in_order, "answer i is about query i"),
+    rule!(ids::ANSWERS_IN_ORDER, answers::answers_in_order, "answer i is about query i, also when one is asked twice"),
+    rule!("all-of-many", answers::all_of_many, "of more instances than a page of a listing has, each is found"),
     rule!(
         "not-found-if-never-existed",
         answers::not_found_if_never_existed,
@@ -63,6 +64,12 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 22] = [
     ),
     rule!("error-kinds", errors::error_kinds, "each error of the cloud has the kind that says what to do about it"),
     rule!("retry-after", errors::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
+    rule!("sleeps-briefly", errors::sleeps_briefly, "no call sleeps longer than two seconds, not even when throttled"),
+    rule!(
+        "texts-presentable",
+        errors::texts_presentable,
+        "errors say something, hold no secret, and name an event reason, if any, that is one word in PascalCase"
+    ),
     rule!(
         "malformed-provider-id",
         errors::malformed_provider_id,
@@ -103,7 +110,7 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 22] = [
     rule!(
         "cancellation",
         behaviour::cancellation,
-        "a cancelled call ends promptly, as canceled, and leaves the provider usable"
+        "a cancelled call ends promptly, as canceled, and leaves the provider usable, as one that is dropped does"
     ),
     rule!("concurrent-use", behaviour::concurrent_use, "calls that overlap get their own answers"),
 ];

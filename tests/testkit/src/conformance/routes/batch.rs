@@ -16,7 +16,7 @@ use super::{
     super::{
         InjectedFault, RouteCloud, Trouble,
         balancers::trouble::cut_short,
-        bench::{Bench, CLUSTER},
+        bench::{Bench, CLUSTER, Records, presentable},
         report::{Problem, Verdict, expect},
     },
     bench::{Answers, MAX_CALLS, all_done, check, create, show, show_error},
@@ -240,6 +240,34 @@ pub(super) async fn retry_after(bench: &RouteBench<'_>) -> Verdict {
         _ => Ok(()),
     })
     .await
+}
+
+pub(super) async fn texts_presentable(bench: &RouteBench<'_>) -> Verdict {
+    let (node, provider) = (bench.node().await?, bench.provider().await?);
+    let secrets = bench.cloud.secrets();
+    for fault in InjectedFault::ALL {
+        let batch = Batch::new(bench, &provider).await?;
+        bench.cloud.script(Some(Trouble::fail(1, fault).lasting())).await?;
+        let mut answers = bench.apply(&provider, &batch.changes).await?;
+        answers.push(bench.list_with(&provider, &bench.op(), &[node.clone()]).await?.map(drop));
+        bench.cloud.script(None).await?;
+        for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            presentable(error, &secrets).map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn changes_recorded(bench: &RouteBench<'_>) -> Verdict {
+    let provider = bench.provider().await?;
+    let batch = Batch::new(bench, &provider).await?;
+    let records = Records::new(&provider)?;
+    bench.cloud.script(None).await?;
+    let op = bench.op().with_mutations(records.metrics.clone());
+    let answers = bench.apply_with(&provider, &op, &batch.changes).await?;
+    all_done(&answers).map_err(|seen| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, seen))?;
+    let writes = bench.cloud.tally().await?.writes;
+    records.cover(0, writes, "apply")
 }
 
 pub(super) async fn sleeps_briefly(bench: &RouteBench<'_>) -> Verdict {

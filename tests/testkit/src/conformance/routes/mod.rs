@@ -20,7 +20,7 @@ mod ids {
 }
 
 /// Every rule for routes.
-pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 22] = [
+pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     rule!(
         ids::LISTED,
         table::listed,
@@ -63,6 +63,16 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 22] = [
     rule!("error-kinds", batch::error_kinds, "each error of the cloud has the kind that says what to do about it"),
     rule!("retry-after", batch::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
     rule!("sleeps-briefly", batch::sleeps_briefly, "no call sleeps longer than two seconds, not even when throttled"),
+    rule!(
+        "texts-presentable",
+        batch::texts_presentable,
+        "errors say something, hold no secret, and name an event reason, if any, that is one word in PascalCase"
+    ),
+    rule!(
+        "changes-recorded",
+        batch::changes_recorded,
+        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutations() names"
+    ),
     rule!(
         "no-write-without-leadership",
         batch::no_write_without_leadership,

@@ -1,0 +1,169 @@
+//! A run as it goes on, for whoever waits for its end.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ccm_core::provider::CloudProvider;
+use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
+
+use super::{
+    INSTANCE_RULES, InstanceCloud, LOAD_BALANCER_RULES, Limits, LoadBalancerCloud, Make, ROUTE_RULES, Report,
+    RouteCloud, ScriptedCloud,
+    bench::Bench,
+    limit::limited,
+    report::{Case, Problem, Verdict},
+    rule::Rule,
+};
+
+/// Undoes what a rule did.
+type Clean<C> = for<'a> fn(&'a Bench<'a, C>) -> BoxFuture<'a, Verdict>;
+
+/// Checks suites, and shows meanwhile how far they are. Clones show the same.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<Mutex<Seen>>);
+
+/// How far a suite is.
+#[derive(Debug)]
+struct Seen {
+    limits: Limits,
+    cases: Vec<Case>,
+    /// Rules that have no result yet, the current one last.
+    left: Vec<(&'static str, &'static str)>,
+    /// Since when nothing has changed.
+    since: Instant,
+    /// What tasks said that panicked since the last rule ended.
+    panics: Vec<String>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let (cases, left, panics) = (Vec::new(), Vec::new(), Vec::new());
+        Self { limits: Limits::default(), cases, left, since: Instant::now(), panics }
+    }
+}
+
+impl Watch {
+    /// Checks every rule about instances; as [`check_instances`](super::check_instances).
+    pub async fn instances<F, Fut>(&self, make: F, cloud: &dyn InstanceCloud) -> Report
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
+    {
+        let make: Make = Box::new(move || make().boxed());
+        let limits = cloud.limits();
+        self.check("instances", &INSTANCE_RULES, &make, cloud, limits, |bench| bench.clean().boxed()).await
+    }
+
+    /// Checks every rule about load balancers; as [`check_load_balancers`](super::check_load_balancers).
+    pub async fn load_balancers<F, Fut>(&self, make: F, cloud: &dyn LoadBalancerCloud) -> Report
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
+    {
+        self.check_scripted("load balancers", &LOAD_BALANCER_RULES, Box::new(move || make().boxed()), cloud).await
+    }
+
+    /// Checks every rule about routes; as [`check_routes`](super::check_routes).
+    pub async fn routes<F, Fut>(&self, make: F, cloud: &dyn RouteCloud) -> Report
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
+    {
+        self.check_scripted("routes", &ROUTE_RULES, Box::new(move || make().boxed()), cloud).await
+    }
+
+    /// Checks rules against a cloud that is reset after each.
+    async fn check_scripted<C: ScriptedCloud + ?Sized>(
+        &self,
+        suite: &'static str,
+        rules: &[Rule<C>],
+        make: Make,
+        cloud: &C,
+    ) -> Report {
+        let limits = cloud.limits();
+        let clean: Clean<C> = |bench| async { Ok(bench.cloud.reset().await?) }.boxed();
+        self.check(suite, rules, &make, cloud, limits, clean).await
+    }
+
+    async fn check<C: ?Sized>(
+        &self,
+        suite: &'static str,
+        rules: &[Rule<C>],
+        make: &Make,
+        cloud: &C,
+        limits: Limits,
+        clean: Clean<C>,
+    ) -> Report {
+        self.begin(rules, limits);
+        let began = Instant::now();
+        let mut report = Report::new(suite);
+        for rule in rules {
+            let started = tokio::time::Instant::now();
+            let verdict = if began.elapsed() > limits.suite {
+                Err(Problem::Failed(format!("not begun: the {:?} of the suite were over", limits.suite)))
+            } else {
+                let bench = Bench::new(make, cloud, rule.id);
+                let verdict = limited(limits.rule, "the rule", (rule.check)(&bench)).await;
+                self.0.lock().since = Instant::now();
+                let cleaned = limited(limits.rule, "cleaning up", clean(&bench)).await;
+                self.without_panics(verdict.and(cleaned))
+            };
+            report.push(rule, verdict, started.elapsed());
+            self.ended(&report);
+        }
+        report.settle();
+        report
+    }
+
+    fn begin<C: ?Sized>(&self, rules: &[Rule<C>], limits: Limits) {
+        let left = rules.iter().rev().map(|rule| (rule.id, rule.expected)).collect();
+        *self.0.lock() = Seen { limits, left, ..Seen::default() };
+    }
+
+    fn ended(&self, report: &Report) {
+        let mut seen = self.0.lock();
+        seen.left.pop();
+        seen.cases.extend(report.cases().last().cloned());
+        seen.since = Instant::now();
+    }
+
+    /// A panic that nobody handed on, such as that of a task that the provider spawned, breaks the rule at hand.
+    fn without_panics(&self, verdict: Verdict) -> Verdict {
+        let panics = std::mem::take(&mut self.0.lock().panics);
+        match verdict {
+            Err(Problem::Failed(seen)) => Err(Problem::Failed(seen)),
+            other if panics.is_empty() => other,
+            _ => Err(Problem::Failed(format!("something panicked meanwhile: {}", panics.join("; ")))),
+        }
+    }
+
+    /// Notes that something panicked, which may be the rule itself.
+    pub(super) fn panicked(&self, text: String) {
+        self.0.lock().panics.push(text);
+    }
+
+    /// Tells for how long nothing has changed that must have changed, unless a thread is kept.
+    pub(super) fn stuck(&self) -> Option<Duration> {
+        let seen = self.0.lock();
+        let quiet = seen.since.elapsed();
+        (quiet > seen.limits.rule + seen.limits.rule / 2).then_some(quiet)
+    }
+
+    /// Makes a report of a suite that is not going to end; `seen` says what is wrong.
+    pub(super) fn broken_off(&self, suite: &'static str, seen: &str) -> Report {
+        let mut state = self.0.lock();
+        let current = state.left.pop();
+        let mut report = Report::of(suite, std::mem::take(&mut state.cases));
+        let (id, expected) = current.unwrap_or(("suite", "the suite begins and ends"));
+        report.fail(id, expected, seen.to_owned());
+        while let Some((id, expected)) = state.left.pop() {
+            report.fail(id, expected, "not begun".to_owned());
+        }
+        report.settle();
+        report
+    }
+}
