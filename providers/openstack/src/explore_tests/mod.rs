@@ -6,9 +6,16 @@ mod instances;
 mod routes;
 mod world;
 
-use ccm_testkit::explore::{Explorer, Scenario};
+use ccm_testkit::explore::{Effort, Environment, Explorer, Scenario};
+
+/// Pairs of faults in each scenario while somebody waits for it.
+const PAIRS: usize = 3;
 
 /// Explores scenarios and tells how many faults there were.
 async fn explore<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
-    Explorer::of_environment().unwrap().check(scenarios).await;
+    let mut environment = Environment::read().unwrap();
+    if environment.effort == Effort::Bounded {
+        environment.pairs.get_or_insert(PAIRS);
+    }
+    Explorer::of(&environment).unwrap().check(scenarios).await;
 }

@@ -79,7 +79,7 @@ const EFFECTS: [Effect; 14] = [
     },
     Effect {
         scenario: "service-changed",
-        plan: "cloud.get_load_balancer.default.web#1/rewind",
+        plan: "cloud.get_load_balancer.default.web#2/rewind",
         seen: |after| after.first("api.watch.services#2").is_none(),
     },
     Effect {

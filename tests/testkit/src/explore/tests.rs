@@ -119,7 +119,7 @@ async fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
         assert!(at == IN_TURN || at == IN_TURN + 1, "{at} faults at call {call}");
         assert!(chosen.contains(&(call, ALWAYS)), "{call}");
     }
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_past()) {
         assert!(chosen.iter().any(|(_, other)| *other == kind), "{kind:?}");
     }
 }
