@@ -50,7 +50,8 @@ impl Scenario for Balancers {
     }
 
     fn applies(&self, kind: Kind, call: &Call) -> bool {
-        applies(kind, call)
+        let dies = matches!(kind, Kind::DiesBefore | Kind::DiesAfter);
+        applies(kind, call) && !(self.case.remembered && dies)
     }
 
     fn command(&self) -> &'static str {
@@ -81,6 +82,9 @@ impl Balancers {
             tenant.settle(&Act::Ensure(wish.clone())).await.context("before")?;
         }
         self.guard(&world, &tenant);
+        if case.restarts {
+            tenant.restart();
+        }
         journey.count(true);
         for act in &case.then {
             tenant.settle(act).await?;
@@ -138,7 +142,8 @@ impl Balancers {
         stays.extend(case.others.iter().flat_map(|wish| tenant.serving(wish)));
         let rules = self.rules.lock().clone().unwrap_or_default();
         let before = world.place.aws.rules(&world.place.node_group);
-        let lasting = |rule: &Rule| is_client(rule) && matches!(rule.source, RuleSource::Cidr(_)) && !case.breaks;
+        let lasting =
+            |rule: &Rule| is_client(rule) && matches!(rule.source, RuleSource::Cidr(_)) && !case.breaks && !deletes;
         let rules: Vec<Rule> = before.into_iter().filter(|rule| rules.contains(rule) && lasting(rule)).collect();
         let group = world.place.node_group.clone();
         world.watch(Box::new(move |aws: &Aws| {

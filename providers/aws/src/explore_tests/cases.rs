@@ -29,12 +29,26 @@ pub(super) struct Case {
     pub(super) breaks: bool,
     /// What all balancers share stays when the last of them goes.
     pub(super) leaves: bool,
+    /// Another process goes on.
+    pub(super) restarts: bool,
+    /// That something has to go is known to the process alone that put it there.
+    pub(super) remembered: bool,
 }
 
 impl Case {
     fn new(name: &'static str, before: Option<ServiceView>, then: Vec<Act>) -> Self {
-        let (others, breaks, leaves) = (Vec::new(), false, false);
-        Self { name, settings: Settings::default, knobs: |_| {}, before: before.map(on), then, others, breaks, leaves }
+        Self {
+            name,
+            settings: Settings::default,
+            knobs: |_| {},
+            before: before.map(on),
+            then,
+            others: Vec::new(),
+            breaks: false,
+            leaves: false,
+            restarts: false,
+            remembered: false,
+        }
     }
 
     fn create(name: &'static str, service: ServiceView) -> Self {
@@ -151,7 +165,12 @@ pub(super) fn changed() -> Vec<Case> {
         Case::change("change ports", two(), web(&[443, 8443])),
         Case::change("change ports with groups", two(), web(&[443, 8443])).settings(managed),
         Case::change("change settings", two(), tuned(two())),
-        Case::change("change settings back", tuned(two()), two()),
+        Case { restarts: true, ..Case::change("change by a new process", two(), tuned(web(&[443, 8443]))) },
+        Case::change("change settings back", tuned(two()), with(two(), "additional-resource-tags", "team=c")),
+        Case {
+            remembered: true,
+            ..Case::change("drop tags", with(two(), "additional-resource-tags", "team=a"), two())
+        },
         Case::change("change node port", two(), moved(two())),
         Case::change(
             "change sources",
@@ -181,7 +200,7 @@ pub(super) fn updated() -> Vec<Case> {
     vec![
         Case::nodes("nodes", &two(), &[0, 1], &[1, 2]),
         Case::nodes("nodes with groups", &two(), &[0, 1], &[1, 2]).settings(managed),
-        Case::nodes("pods", &pods(two()), &[0, 1], &[1, 2]),
+        Case::nodes("pods", &pods(web(&[80])), &[0, 1], &[1, 2]),
         Case::nodes("more nodes", &web(&[80]), &[0], &[0, 1, 2, 3]),
     ]
 }
@@ -190,6 +209,7 @@ pub(super) fn deleted() -> Vec<Case> {
     let two = || web(&[80, 443]);
     vec![
         Case::delete("delete", two()),
+        Case { restarts: true, ..Case::delete("delete by a new process", two()).settings(managed) },
         Case::delete("delete slowly", two()).settings(managed).slow(),
         Case::delete("delete everything", rich()).settings(managed),
         Case::delete("delete with the shared group", two()).settings(shared).leaves(),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::lane::Lane;
 use crate::{
     api::{
-        Action, AwsError, Call, Class, Fault, Reply, Tags, Transport,
+        Action, AwsError, Call, Class, Fault, Page, Reply, Service, Tags, Transport,
         ec2::{CreateRoute, DeleteRoute},
         elb::{AddElbTags, DeregisterTargets, DescribeTargetHealth},
     },
@@ -32,8 +32,8 @@ pub(super) enum Bug {
     ThrottledAsAbsent,
     /// A change without an answer counts as made.
     UnansweredAsDone,
-    /// A load balancer is looked for by name once and for all, so that what one read shows is believed for ever.
-    NamesCached,
+    /// What one read of Elastic Load Balancing shows is believed for ever.
+    ReadsCached,
     /// Security groups that are in use count as deleted.
     InUseAsDone,
     /// Tags of listeners are not read, and put on again and again.
@@ -49,12 +49,12 @@ pub(super) struct Planted {
     bug: Bug,
     lane: Arc<Lane>,
     number: Mutex<u32>,
-    named: Mutex<BTreeMap<String, Result<Reply, AwsError>>>,
+    read: Mutex<BTreeMap<String, Result<Reply, AwsError>>>,
 }
 
 impl Planted {
     pub(super) fn new(bug: Bug, lane: Arc<Lane>) -> Self {
-        Self { bug, lane, number: Mutex::default(), named: Mutex::default() }
+        Self { bug, lane, number: Mutex::default(), read: Mutex::default() }
     }
 
     async fn tags_late(&self, call: Call) -> Result<Reply, AwsError> {
@@ -97,17 +97,18 @@ impl Planted {
         self.lane.send(Call::RegisterTargets(all)).await
     }
 
-    async fn names_cached(&self, call: Call) -> Result<Reply, AwsError> {
-        let key = match &call {
-            Call::DescribeLoadBalancers(c) => format!("{c:?}"),
-            _ => return self.lane.send(call).await,
-        };
-        let known = self.named.lock().get(&key).cloned();
+    async fn reads_cached(&self, call: Call) -> Result<Reply, AwsError> {
+        let action = call.action();
+        if (action.service(), action.class()) != (Service::Elb, Class::Read) {
+            return self.lane.send(call).await;
+        }
+        let key = format!("{call:?}");
+        let known = self.read.lock().get(&key).cloned();
         if let Some(known) = known {
             return known;
         }
         let reply = self.lane.send(call).await;
-        self.named.lock().insert(key, reply.clone());
+        self.read.lock().insert(key, reply.clone());
         reply
     }
 
@@ -129,7 +130,7 @@ impl Transport for Planted {
             Bug::TagsLate => self.tags_late(call).await,
             Bug::NewNames => self.new_names(call).await,
             Bug::TargetsCleared => self.targets_cleared(call).await,
-            Bug::NamesCached => self.names_cached(call).await,
+            Bug::ReadsCached => self.reads_cached(call).await,
             Bug::RouteMoved => self.route_moved(call).await,
             Bug::NamesAlone => {
                 let mut reply = self.lane.send(call).await?;
@@ -148,12 +149,10 @@ impl Transport for Planted {
                 }
                 answer => answer,
             },
-            Bug::ThrottledAsAbsent => self.lane.send(call).await.map_err(|error| match Meaning::of(error.code()) {
-                Meaning::Throttled if action == Action::DescribeLoadBalancers => {
-                    AwsError::answer(action, 400, "LoadBalancerNotFound", "as if")
-                }
-                _ => error,
-            }),
+            Bug::ThrottledAsAbsent => match self.lane.send(call).await {
+                Err(error) if Meaning::of(error.code()) == Meaning::Throttled => nothing(action).ok_or(error),
+                answer => answer,
+            },
             Bug::UnansweredAsDone => match self.lane.send(call).await {
                 Err(error) if matches!(error.fault, Fault::Unanswered(_)) && action.class() == Class::Write => {
                     done(action).ok_or(error)
@@ -186,6 +185,15 @@ fn without_tags(mut call: Call) -> (Call, Tags) {
         _ => Tags::new(),
     };
     (call, tags)
+}
+
+/// The answer that there is nothing.
+fn nothing(action: Action) -> Option<Reply> {
+    Some(match action {
+        Action::DescribeLoadBalancers => Reply::DescribeLoadBalancers(Page::only(Vec::new())),
+        Action::DescribeTargetGroups => Reply::DescribeTargetGroups(Page::only(Vec::new())),
+        _ => return None,
+    })
 }
 
 /// The answer to a change that answers nothing.

@@ -214,6 +214,8 @@ impl<'a> Tenant<'a> {
 
     /// Checks that there is nothing left to do: for the process that did it, and for one that knows nothing.
     pub(super) async fn is_quiet(&mut self, wish: &Wish) -> anyhow::Result<()> {
+        // Once reads show what was done.
+        tokio::time::sleep(Duration::from_secs(30)).await;
         for fresh in [false, true] {
             if fresh {
                 self.restart();

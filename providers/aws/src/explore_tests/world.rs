@@ -41,6 +41,8 @@ pub(super) type Watch = Box<dyn Fn(&Aws) -> Option<String> + Send + Sync>;
 pub(super) struct Guard {
     /// Things of others as they are to stay.
     foreign: Option<Everything>,
+    /// Their IDs, which no change names.
+    ids: Vec<Box<str>>,
     /// Of others within what is the cluster's.
     within: Option<Watch>,
     pub(super) watch: Option<Watch>,
@@ -49,17 +51,21 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub(super) fn look(&mut self, aws: &Aws, what: &str) {
+    /// Looks at what a change did.
+    pub(super) fn look(&mut self, aws: &Aws, call: &str) {
         if self.seen.is_some() {
             return;
         }
-        let changed = self.foreign.as_ref().and_then(|foreign| {
-            let now = aws.everything();
-            let now = now.only(|name| foreign.objects().contains(&name));
-            (now != *foreign).then(|| format!("somebody else's thing is changed:\n{}", foreign.diff(&now)))
-        });
-        let wrong = changed.or_else(|| self.within.iter().chain(&self.watch).find_map(|watch| watch(aws)));
-        self.seen = wrong.map(|wrong| format!("after {what}: {wrong}"));
+        let touched = self.ids.iter().find(|id| call.contains(&***id)).map(|id| format!("{id} is somebody else's"));
+        let wrong = touched.or_else(|| self.within.iter().chain(&self.watch).find_map(|watch| watch(aws)));
+        self.seen = wrong.map(|wrong| format!("after {call}: {wrong}"));
+    }
+
+    /// Tells what became of things of others.
+    fn changed(&self, now: &Everything) -> Option<String> {
+        let foreign = self.foreign.as_ref()?;
+        let now = now.only(|name| foreign.objects().contains(&name));
+        (now != *foreign).then(|| format!("somebody else's thing is changed:\n{}", foreign.diff(&now)))
     }
 }
 
@@ -128,11 +134,11 @@ impl World {
     /// # Errors
     /// What happened meanwhile that must not.
     pub(super) fn describe(&self) -> anyhow::Result<Everything> {
-        let mut seen = None;
-        self.lane.guard(|guard| (guard.watch, seen) = (None, guard.seen.take()));
+        let (mut seen, now) = (None, self.place.aws.everything());
+        self.lane.guard(|guard| (guard.watch, seen) = (None, guard.seen.take().or_else(|| guard.changed(&now))));
         match seen {
             Some(seen) => anyhow::bail!("{seen}"),
-            None => Ok(self.place.aws.everything()),
+            None => Ok(now),
         }
     }
 }
@@ -145,14 +151,14 @@ pub(super) fn op(world: &World, pending_for: Duration) -> Op {
 /// Makes things that are not the cluster's, as close to its own as they come.
 async fn foreign(place: &fake::World) -> anyhow::Result<Guard> {
     let aws = &place.aws;
-    let before = aws.everything();
+    let (before, mut ids) = (aws.everything(), Vec::<Box<str>>::new());
     let theirs = [("kubernetes.io/cluster/theirs", "owned"), ("kubernetes.io/service-name", "default/web")];
     let tags = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
     for (name, pairs) in [("a7468656972730000000000000000", &theirs[..]), ("by-hand", &[][..])] {
-        aws.foreign_balancer(name, "network", &place.public, pairs);
+        ids.push(aws.foreign_balancer(name, "network", &place.public, pairs).as_str().into());
     }
     for (name, pairs) in [("k8s-default-web-0123456789", &theirs[..]), ("k8s-default-web-byhand0000", &[][..])] {
-        aws.ask(target_group(name, place, tags(pairs))).await?;
+        ids.push(aws.ask(target_group(name, place, tags(pairs))).await?.arn.as_str().into());
     }
     let owner = crate::lb::model::OwnerName { namespace: "default".into(), name: "web".into(), uid: "theirs".into() };
     let group = CreateSecurityGroup {
@@ -162,6 +168,7 @@ async fn foreign(place: &fake::World) -> anyhow::Result<Guard> {
         tags: tags(&theirs),
     };
     let group = aws.ask(group).await?;
+    ids.push((&*group).into());
     let rule = |port: i32, description: &str| Rule {
         protocol: "tcp".into(),
         ports: Some((port, port)),
@@ -177,8 +184,9 @@ async fn foreign(place: &fake::World) -> anyhow::Result<Guard> {
     let (table, target) = (place.table.clone(), RouteTarget::Instance(appliance.clone()));
     aws.ask(CreateRoute { table, destination: *THEIR_NETWORK, target }).await?;
     aws.gateway_route(&place.table, "10.98.0.0/24", "vgw-1");
+    ids.push((&*appliance).into());
     let foreign = aws.everything().only(|name| !before.objects().contains(&name));
-    Ok(Guard { foreign: Some(foreign), within: Some(within(place, ssh, appliance)), ..Guard::default() })
+    Ok(Guard { foreign: Some(foreign), ids, within: Some(within(place, ssh, appliance)), ..Guard::default() })
 }
 
 fn target_group(name: &str, place: &fake::World, tags: crate::api::Tags) -> CreateTargetGroup {

@@ -8,7 +8,7 @@ use super::{
     delete::wait,
     effect::Picture,
     model::{ListenerKey, Wanted},
-    observe::{Observer, foreign},
+    observe::Observer,
     plan::{Action, GroupRef, ListenerSettings, Step, SubnetChange},
     pods::Pods,
     register::{Registered, register},
@@ -227,26 +227,30 @@ impl Applier<'_> {
     async fn create_group(&mut self, key: ListenerKey, create: &CreateTargetGroup, why: &str) -> Result<(), Halt> {
         let made = self.scope.client.write(self.op, create.clone(), why).await;
         if made.as_ref().is_err_and(|error| error.is("DuplicateTargetGroupName")) {
-            let found = self.observer.group_named(self.op, &self.wanted.owner, &create.name).await?;
-            return match found {
-                Some(seen) => {
-                    self.picture.found_group(key, seen);
-                    Err(Halt::Replan)
-                }
-                // Its name is taken and it does not show yet, or not any more.
-                None => Err(Halt::Later(SETTLES, format!("target group {} does not show", create.name).into())),
-            };
+            return self.take_group(key, &create.name).await;
         }
         let group = made?;
         if !group.load_balancers.is_empty() {
             // AWS answered one that was there, with the same settings: what else it has is not known.
-            let found = self.observer.group_named(self.op, &self.wanted.owner, &create.name).await?;
-            let seen = found.ok_or_else(|| foreign("target group", &create.name, "it is in use"))?;
-            self.picture.found_group(key, seen);
-            return Err(Halt::Replan);
+            return self.take_group(key, &create.name).await;
         }
         self.picture.made_group(key, group, &create.tags);
         Ok(())
+    }
+
+    /// Takes over a group that has the name of a new one. One that serves somebody else's balancer is in use.
+    async fn take_group(&mut self, key: ListenerKey, name: &str) -> Result<(), Halt> {
+        let found = self.observer.group_named(self.op, &self.wanted.owner, name).await?;
+        // Its name is taken and it does not show yet, or not any more.
+        let Some(seen) = found else {
+            return Err(Halt::Later(SETTLES, format!("target group {name} does not show").into()));
+        };
+        if seen.group.load_balancers.iter().any(|arn| Some(arn) != self.picture.balancer()) {
+            let text = format!("target group {name} serves another load balancer");
+            return Err(CloudError::new(ErrorKind::Conflict, text).into());
+        }
+        self.picture.found_group(key, seen);
+        Err(Halt::Replan)
     }
 
     async fn create_listener(&mut self, settings: &ListenerSettings, why: &str) -> Result<(), Halt> {

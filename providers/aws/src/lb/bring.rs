@@ -120,7 +120,8 @@ impl Core {
         let recent = known.read_at.is_some_and(|at| at > ago(TAKEN_UP));
         let unfinished = known.applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
         let taken_up = unfinished && recent && op.pending_for() > Duration::ZERO;
-        if let Some(mut observed) = known.observed.take().filter(|_| depth == Depth::Trust || taken_up) {
+        let holds = depth == Depth::Trust || taken_up;
+        if holds && let Some(mut observed) = known.take_observed() {
             if !observed.is_full()
                 && let Err(error) = self.observer.complete(op, &order.wanted.owner, &mut observed).await
             {
@@ -130,15 +131,8 @@ impl Core {
             }
             return Ok(observed);
         }
-        let before = known.observed.take();
-        let mut observed = match self.read(op, order, known, true).await {
-            Ok(observed) => observed,
-            Err(error) => {
-                known.observed = before;
-                return Err(error);
-            }
-        };
-        self.carry_over(op, order.wanted, before, &mut observed).await?;
+        let mut observed = self.read(op, order, known, true).await?;
+        self.carry_over(op, order.wanted, known, &mut observed).await?;
         Ok(observed)
     }
 
@@ -147,12 +141,11 @@ impl Core {
         &self,
         op: &Op,
         wanted: &Wanted,
-        before: Option<Observed>,
+        known: &mut Known,
         observed: &mut Observed,
     ) -> Result<(), CloudError> {
-        if let Some(before) = before {
-            (observed.recorded_tags, observed.detached) = (before.recorded_tags, before.detached);
-        }
+        drop(known.take_observed());
+        known.hand_over(observed);
         if let Some(seen) = &observed.balancer {
             let used = &seen.balancer.security_groups;
             let left = self.surroundings.security.left_over(op, &wanted.owner, used).await.map_err(unsettled)?;
@@ -238,15 +231,16 @@ impl Core {
                     return Ok(Progress::Pending { after, why });
                 }
                 Err(Halt::Failed(error)) => {
+                    known.observed = Some(picture.observed);
                     // What was refused before it was sent has changed nothing.
-                    match error.kind() {
-                        ErrorKind::NotLeader | ErrorKind::Throttled => known.observed = Some(picture.observed),
-                        _ => known.doubt(),
+                    if !matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Throttled) {
+                        known.doubt();
                     }
                     return Err(error);
                 }
             }
         }
+        known.observed = Some(picture.observed);
         known.doubt();
         Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", wanted.name)))
     }
@@ -293,9 +287,13 @@ impl Core {
         let wanted = order.wanted;
         let backing = self.backing(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
         let unread = |observed: &Observed| observed.groups.iter().any(|group| group.targets.is_none());
-        let mut observed = match known.observed.take() {
+        let mut observed = match known.take_observed() {
             Some(observed) => observed,
-            None => self.read(op, order, known, false).await?,
+            None => {
+                let mut observed = self.read(op, order, known, false).await?;
+                known.hand_over(&mut observed);
+                observed
+            }
         };
         if unread(&observed)
             && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
@@ -370,19 +368,17 @@ impl Core {
     async fn compare(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Vec<PlannedChange>, CloudError> {
         let wanted = order.wanted;
         let backing = self.backing(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
-        let before = known.observed.take();
-        let mut observed = match &before {
-            None => {
-                let names = names(order);
-                let observer = self.observer.recalling(&known.answers);
-                let look = observer.first_look(op, &question(order, &names, known)).await;
-                let observed = known.answers.end(look)?;
-                known.read_at = Some(Instant::now());
-                observed
-            }
-            Some(_) => self.read(op, order, known, true).await?,
+        let mut observed = if known.take_observed().is_none() {
+            let names = names(order);
+            let observer = self.observer.recalling(&known.answers);
+            let look = observer.first_look(op, &question(order, &names, known)).await;
+            let observed = known.answers.end(look)?;
+            known.read_at = Some(Instant::now());
+            observed
+        } else {
+            self.read(op, order, known, true).await?
         };
-        self.carry_over(op, wanted, before, &mut observed).await?;
+        self.carry_over(op, wanted, known, &mut observed).await?;
         let existing = observed.balancer.as_ref().map(|seen| &*seen.balancer.security_groups);
         let front = self.surroundings.security.front_plan(op, wanted, existing).await?;
         let groups = if front.complete { front.groups } else { Vec::new() };

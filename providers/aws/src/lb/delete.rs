@@ -92,6 +92,7 @@ impl Core {
     }
 
     /// Finds balancers and target groups of a Service, by what is known, by name, and by tags.
+    // length: one question after the other, each by the answers before it
     async fn find_all(&self, op: &Op, doomed: &Doomed<'_>, known: &Known) -> Result<Found, CloudError> {
         let observer = self.observer.recalling(&known.answers);
         let scope = &observer.scope;
@@ -101,8 +102,8 @@ impl Core {
             candidates.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
         }
         let seen = known.observed.iter().filter_map(|observed| observed.balancer.as_ref());
-        let seen = seen.map(|seen| (seen.balancer.arn.clone(), seen.balancer.clone()));
-        candidates.extend(seen);
+        let seen: BTreeMap<_, _> = seen.map(|seen| (seen.balancer.arn.clone(), seen.balancer.clone())).collect();
+        candidates.extend(seen.clone());
         let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
         let made: BTreeSet<TargetGroupArn> = made.chain(known.groups.iter().cloned()).collect();
         let listed = sweep::groups(scope, op).await?;
@@ -114,9 +115,12 @@ impl Core {
             tags.is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags, found).is_ok())
         };
         let by_name = |name: &str| ownership::Found::by_name(&self.scope.cluster, doomed.owner, name);
-        let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) = candidates
-            .into_iter()
-            .partition(|(arn, balancer)| belongs(tags.get(arn.as_str()), by_name(&balancer.name)));
+        // What this process knows as the Service's and what has no tags to read is gone, or does not show yet.
+        let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            candidates.into_iter().partition(|(arn, balancer)| {
+                let tags = tags.get(arn.as_str());
+                belongs(tags, by_name(&balancer.name)) || (tags.is_none() && seen.contains_key(arn))
+            });
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed.unwrap_or_else(|| ago(RECENT));
@@ -138,7 +142,9 @@ impl Core {
             () if made.contains(arn) => ownership::Found::Named,
             () => ownership::Found::Among,
         };
-        let groups = of_these.iter().chain(&made).filter(|arn| belongs(tags.get(arn.as_str()), ours(arn)));
+        let young = |arn: &TargetGroupArn| made.contains(arn) && !tags.contains_key(arn.as_str());
+        let groups = of_these.iter().chain(&made);
+        let groups = groups.filter(|arn| young(arn) || belongs(tags.get(arn.as_str()), ours(arn)));
         let groups = groups.cloned().collect();
         // One that has no tags to read is gone. Under a name that nobody else in the cluster gets are rules of ours, whatever
         // became of the balancer.

@@ -18,7 +18,7 @@ use super::{
     seen::Observed,
 };
 use crate::{
-    api::{InstanceId, TargetGroupArn},
+    api::{InstanceId, SecurityGroupId, TargetGroupArn},
     client::Answers,
 };
 
@@ -47,12 +47,45 @@ pub(super) struct Known {
     pub(super) names: BTreeSet<Box<str>>,
     /// What a look was told that was broken off for want of turns.
     pub(super) answers: Answers,
+    /// What is to be taken away and cannot be read, while it is not known what there is.
+    pub(super) left: Left,
+}
+
+/// What was given up and is perhaps still there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Left {
+    /// Keys of tags, as in [`Observed`].
+    pub(super) recorded_tags: BTreeSet<Box<str>>,
+    /// Security groups, as in [`Observed`].
+    pub(super) detached: BTreeSet<SecurityGroupId>,
+}
+
+impl From<Observed> for Left {
+    fn from(observed: Observed) -> Self {
+        Self { recorded_tags: observed.recorded_tags, detached: observed.detached }
+    }
 }
 
 impl Known {
-    /// Forgets what there is.
+    /// Forgets what there is, but for what no reading tells.
     pub(super) fn doubt(&mut self) {
-        (self.observed, self.read_at, self.applied) = (None, None, None);
+        if let Some(observed) = self.observed.take() {
+            self.left = observed.into();
+        }
+        (self.read_at, self.applied) = (None, None);
+    }
+
+    /// Takes what there is; what no reading tells of it stays here as well.
+    pub(super) fn take_observed(&mut self) -> Option<Observed> {
+        let observed = self.observed.take()?;
+        self.left = observed.clone().into();
+        Some(observed)
+    }
+
+    /// Adds to what was read what no reading tells.
+    pub(super) fn hand_over(&self, observed: &mut Observed) {
+        let Left { recorded_tags, detached } = self.left.clone();
+        (observed.recorded_tags, observed.detached) = (recorded_tags, detached);
     }
 
     /// Forgets a deletion that was not finished, since the Service wants a balancer again.
@@ -71,8 +104,11 @@ impl Memory {
     /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known, and a shared look that was
     /// made before now does not count: whoever took it may be dropped amid a change.
     pub(super) fn take(&self, uid: &str) -> Known {
-        let doubt = Known { changed: Some(Instant::now()), ..Known::default() };
-        self.0.lock().insert(uid.into(), doubt).unwrap_or_default()
+        let mut all = self.0.lock();
+        let known = all.remove(uid).unwrap_or_default();
+        let left = known.observed.as_ref().map_or_else(|| known.left.clone(), |observed| observed.clone().into());
+        all.insert(uid.into(), Known { changed: Some(Instant::now()), left, ..Known::default() });
+        known
     }
 
     /// Tells whether a Service's network load balancer is known to have this DNS name.

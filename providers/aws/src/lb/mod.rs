@@ -156,7 +156,7 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// next call. The host name is published while the balancer is being provisioned.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
         match self.subject(op, want).await {
-            Ok(Subject::Network(wanted)) => in_turn(self.core.ensure(op, &order(&wanted, want), depth).await),
+            Ok(Subject::Network(wanted)) => in_turn(Box::pin(self.core.ensure(op, &order(&wanted, want), depth)).await),
             Ok(Subject::Old(old)) => in_turn(self.ensure_old(op, &old, want).await),
             Err(error) => in_turn(error.into()),
         }

@@ -31,6 +31,9 @@ const MOST_RULES: usize = 200;
 /// Most values of a filter.
 const MOST_VALUES: usize = 200;
 
+/// For how long a reading may not show a change of ours: AWS is consistent in the end only.
+const SHOWS: Duration = Duration::from_secs(20);
+
 /// How often a group is read that is put in doubt meanwhile.
 const READINGS: usize = 3;
 
@@ -62,6 +65,8 @@ struct State {
     changed: HashMap<SecurityGroupId, u64>,
     /// Groups whose rules are in doubt: a change failed, or nobody waited for its answer.
     doubtful: BTreeSet<SecurityGroupId>,
+    /// Rules that were granted, or revoked (`false`), so short a time ago that readings may not show it, in order.
+    young: Vec<(Instant, SecurityGroupId, Rule, bool)>,
 }
 
 impl State {
@@ -76,6 +81,24 @@ impl State {
         self.changed.insert(group.id.clone(), now);
         self.doubtful.remove(&group.id);
         Arc::make_mut(&mut self.groups).insert(group.id.clone(), Arc::new(group));
+    }
+
+    /// Notes rules that were granted, or revoked.
+    fn note(&mut self, id: &SecurityGroupId, rules: &[Rule], granted: bool) {
+        self.young.retain(|(at, ..)| at.elapsed() < SHOWS);
+        self.young.extend(rules.iter().map(|rule| (Instant::now(), id.clone(), rule.clone(), granted)));
+    }
+
+    /// Puts into a group that was read what the reading may not show yet.
+    fn corrected(&self, mut group: SecurityGroup) -> SecurityGroup {
+        let young = self.young.iter().filter(|(at, id, ..)| *id == group.id && at.elapsed() < SHOWS);
+        for (_, _, rule, granted) in young {
+            match granted {
+                true => group.ingress.extend(plan::missing(&group.ingress, [rule])),
+                false => group.ingress.retain(|have| have != rule),
+            }
+        }
+        group
     }
 
     fn remove(&mut self, id: &SecurityGroupId) {
@@ -208,7 +231,10 @@ impl Book {
                     continue;
                 }
                 match found.iter().find(|group| group.id == *id) {
-                    Some(group) => state.put(group.clone()),
+                    Some(group) => {
+                        let group = state.corrected(group.clone());
+                        state.put(group);
+                    }
                     None => state.remove(id),
                 }
             }
@@ -222,6 +248,7 @@ impl Book {
         let found = self.describe(op, "group-name", [name]).await?;
         let Some(group) = found.into_iter().find(|group| *group.name == *name) else { return Ok(None) };
         let mut state = self.state.lock();
+        let group = state.corrected(group);
         if state.changed.get(&group.id).is_none_or(|at| *at <= begun) {
             state.put(group.clone());
         }
@@ -373,7 +400,9 @@ impl Book {
             }
             changing.answered = true;
             group.ingress.extend(chunk.iter().cloned());
-            self.state.lock().put(group.clone());
+            let mut state = self.state.lock();
+            state.note(&id, chunk, true);
+            state.put(group.clone());
         }
         Ok(true)
     }
@@ -396,7 +425,9 @@ impl Book {
             }
             changing.answered = true;
             group.ingress.retain(|rule| !chunk.contains(rule));
-            self.state.lock().put(group.clone());
+            let mut state = self.state.lock();
+            state.note(&id, chunk, false);
+            state.put(group.clone());
         }
         Ok(())
     }
@@ -434,8 +465,9 @@ impl Book {
         let at = Instant::now();
         let request = DescribeSecurityGroups { filters: vec![self.in_vpc()], ..Default::default() };
         let found = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
-        let mut groups: Groups = found.into_iter().map(|group| (group.id.clone(), Arc::new(group))).collect();
         let mut state = self.state.lock();
+        let found = found.into_iter().map(|group| state.corrected(group));
+        let mut groups: Groups = found.map(|group| (group.id.clone(), Arc::new(group))).collect();
         let State { groups: known, changed, doubtful, .. } = &mut *state;
         // What was changed since is known better.
         for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {

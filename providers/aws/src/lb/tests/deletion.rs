@@ -266,6 +266,18 @@ async fn a_balancer_that_is_in_use_keeps_its_target_groups_and_rules() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_made_a_moment_ago_is_deleted_although_it_does_not_show_yet() {
+    let rig = Rig::new(2);
+    rig.aws.tune(|knobs| knobs.describe_lag = Duration::from_secs(10));
+    let before = rig.aws.everything();
+    let web = service("web", &[80, 443]);
+    let made = rig.ensure(&web, Depth::Verify).await;
+    assert!(matches!(made.result, Ok(Progress::Done)), "{made:?}");
+    rig.remove(&web).await;
+    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
     let rig = Rig::new(2);
     let web = service("web", &[80]);
@@ -287,7 +299,7 @@ async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
     rig.nodes.remove(0);
     let there = rig.aws.everything().only(|name| name.starts_with("target group"));
     for depth in [Depth::Verify, Depth::Trust] {
-        drop(rig.ensure(&with(web.clone(), "healthcheck-interval", "20"), depth).await);
+        drop(rig.ensure(&with(web.clone(), "healthcheck-healthy-threshold", "5"), depth).await);
     }
     let rig = rig.restart();
     drop(rig.balancers.plan(&rig.op(), &rig.spec(&web)).await);

@@ -151,10 +151,27 @@ async fn a_managed_group_that_was_taken_off_goes_although_it_is_in_use_at_first(
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn tags_that_are_not_asked_for_any_more_go_although_the_first_attempt_failed() {
+    for action in [Action::DescribeLoadBalancers, Action::RemoveElbTags] {
+        let rig = Rig::new(1);
+        let web = service("web", &[80]);
+        rig.settle(&with(web.clone(), "additional-resource-tags", "team=a")).await;
+        assert!(rig.aws.everything().to_string().contains("team=a"));
+        for code in ["InternalError", "AccessDenied"] {
+            (0..5).for_each(|_| rig.aws.fail_next(action, code));
+            rig.ensure(&web, Depth::Verify).await.result.unwrap_err();
+            rig.aws.heal();
+        }
+        rig.settle(&web).await;
+        assert!(!rig.aws.everything().to_string().contains("team=a"), "{action:?}");
+    }
+}
+
 /// Nothing but the memory of having taken it off says that it has to go: its name is not the one that it would get today.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_was_taken_off_is_given_up_although_everything_was_read_anew_meanwhile() {
-    let rig = Rig::new(2);
+    let rig = Rig::with(2, managed());
     let (vpc, description) = (rig.world.vpc.clone(), MANAGED_DESCRIPTION.into());
     let tags = [("kubernetes.io/cluster/test".into(), "owned".into())].into();
     let request = CreateSecurityGroup { name: "k8s-default-web-0123456789".into(), description, vpc, tags };

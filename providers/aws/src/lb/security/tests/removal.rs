@@ -90,10 +90,12 @@ async fn references_go_from_groups_of_the_cluster_only() {
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_because_a_group_is_in_use_sees_what_uses_it_now() {
     let mut case = Case::new();
+    let tags = [("kubernetes.io/cluster/test", "owned")];
+    let other = case.world.aws.security_group(&case.world.vpc, "other", &tags);
     let wanted = managed(nth(1));
     let groups = case.ensure(&wanted, None).await.unwrap();
     // After the groups were read.
-    case.authorize(&case.world.node_group, &[from_group(&groups[0], 22)]).await;
+    case.authorize(&other, &[from_group(&groups[0], 22)]).await;
     let first = release(&case, &wanted).await.unwrap();
     assert!(matches!(first, Progress::Pending { .. }), "{first:?}");
     case.op = op().with_pending_for(Duration::from_secs(5));
