@@ -7,6 +7,7 @@ mod assets;
 mod bench;
 mod chart;
 mod control_plane;
+mod explore;
 mod licenses;
 mod process;
 mod python;
@@ -50,6 +51,8 @@ enum Task {
     Chart(chart::Arguments),
     /// Measures the controllers on a real control plane and prints tables; needs Go
     Bench(bench::Arguments),
+    /// Explores faults in full, which takes hours: the framework's and the providers'; further arguments go to the test programs
+    Explore(explore::Arguments),
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
     Ci,
 }
@@ -81,6 +84,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         }
         Task::Chart(arguments) => chart::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Explore(arguments) => explore::run(&arguments),
         Task::Ci => process::run(&mut Command::new(root()?.join(".ci/run"))),
     }
 }

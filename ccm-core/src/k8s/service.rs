@@ -189,6 +189,14 @@ pub struct LbStatus {
     pub ingress: Vec<LbIngress>,
 }
 
+impl LbStatus {
+    /// Makes the status of a load balancer that has these addresses (`ipMode: VIP`).
+    pub fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let vip = |ip| LbIngress { ip: Some(ip), ip_mode: Some("VIP".into()), ..LbIngress::default() };
+        Self { ingress: addresses.into_iter().map(vip).collect() }
+    }
+}
+
 /// One entry point of a load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LbIngress {

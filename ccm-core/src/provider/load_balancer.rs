@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{CloudError, EventKind, Op};
 use crate::k8s::{
@@ -232,6 +232,14 @@ impl InvalidInput {
     }
 }
 
+impl From<Vec<InvalidInput>> for CloudError {
+    /// Names every mistake in one message.
+    fn from(mistakes: Vec<InvalidInput>) -> Self {
+        let mistakes: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+        Self::invalid_input(mistakes.join("; "))
+    }
+}
+
 /// Complete, validated description of a wanted load balancer.
 #[derive(Clone, Debug)]
 pub struct LbSpec {
@@ -289,6 +297,20 @@ impl SourceRanges {
         if invalid.is_empty() { Ok(Self::Only(networks.into_iter().collect())) } else { Err(invalid) }
     }
 
+    /// Returns the networks; where the Service says nothing those that hold everybody of these address families, IPv4 if none
+    /// is named.
+    pub fn or_everybody(self, families: &[IpFamily]) -> Vec<IpNet> {
+        let everybody = |family| match family {
+            IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
+            IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
+        };
+        match self {
+            Self::Only(networks) => networks,
+            Self::Unset if families.is_empty() => vec![everybody(IpFamily::V4)],
+            Self::Unset => families.iter().copied().map(everybody).collect(),
+        }
+    }
+
     /// Tells whether any client of these address families, or of a family that is named here, is kept out.
     pub fn restricts(&self, families: &[IpFamily]) -> bool {
         let Self::Only(networks) = self else { return false };
@@ -304,6 +326,17 @@ pub enum BackendSet {
     Nodes(Vec<Arc<NodeView>>),
     /// Slices of the Service, sorted by name.
     Endpoints(Vec<Arc<EndpointSliceView>>),
+}
+
+impl BackendSet {
+    /// Returns the nodes; none where endpoints are the backends, which only a provider gets that
+    /// [takes them](LoadBalancers::takes_endpoints).
+    pub fn nodes(&self) -> &[Arc<NodeView>] {
+        match self {
+            Self::Nodes(nodes) => nodes,
+            Self::Endpoints(_) => &[],
+        }
+    }
 }
 
 /// How far `ensure` trusts what it knows.
@@ -372,6 +405,13 @@ impl LbOutcome {
     }
 }
 
+impl From<Progress> for LbOutcome {
+    /// Leaves the status untouched.
+    fn from(progress: Progress) -> Self {
+        Self { status: None, annotations: BTreeMap::new(), result: Ok(progress) }
+    }
+}
+
 impl From<CloudError> for LbOutcome {
     fn from(error: CloudError) -> Self {
         Self { status: None, annotations: BTreeMap::new(), result: Err(error) }
@@ -390,6 +430,13 @@ pub enum Progress {
         /// What is waited for.
         why: Box<str>,
     },
+}
+
+impl Progress {
+    /// Makes the answer of something that is not finished, with a wait that [grows](Op::look_again).
+    pub fn pending(op: &Op, why: impl Into<Box<str>>) -> Self {
+        Self::Pending { after: op.look_again(), why: why.into() }
+    }
 }
 
 /// One change that a provider would make.

@@ -118,3 +118,25 @@ fn every_wish_beyond_the_support_is_refused_by_its_field() {
     let mixed = ServiceView { ports: ports(&[Protocol::Tcp, Protocol::Udp]), ..service() };
     assert_eq!(LbSupport { mixed_protocols: false, ..EVERYTHING }.refuse(&mixed).len(), 1);
 }
+
+#[test]
+fn a_service_that_says_nothing_admits_everybody_of_its_families() {
+    let networks = |sources: SourceRanges, families: &[IpFamily]| {
+        sources.or_everybody(families).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(networks(SourceRanges::Unset, &[]), ["0.0.0.0/0"]);
+    assert_eq!(networks(SourceRanges::Unset, &[IpFamily::V6, IpFamily::V4]), ["::/0", "0.0.0.0/0"]);
+    assert_eq!(
+        networks(SourceRanges::Only(Vec::new()), &[IpFamily::V4]),
+        Vec::<String>::new(),
+        "nobody is not everybody"
+    );
+    let only = SourceRanges::Only(vec!["10.0.0.0/8".parse().unwrap()]);
+    assert_eq!(networks(only, &[IpFamily::V6]), ["10.0.0.0/8"]);
+}
+
+#[test]
+fn mistakes_become_one_error_that_names_each() {
+    let error = CloudError::from(vec![InvalidInput::new("a", "is wrong"), InvalidInput::new("b", "too")]);
+    assert_eq!((error.kind(), &*error.to_string()), (super::super::ErrorKind::InvalidInput, "a: is wrong; b: too"));
+}

@@ -18,11 +18,7 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use async_trait::async_trait;
-//! use ccm_core::{
-//!     k8s::{AddressType, NodeAddress, NodeView},
-//!     provider::*,
-//! };
+//! use ccm_core::provider::prelude::*;
 //!
 //! /// A cloud that is one table: id of the machine, address.
 //! struct Shelf(BTreeMap<String, String>);
@@ -35,10 +31,7 @@
 //!     }
 //!
 //!     fn claims_node(&self, node: &NodeView) -> NodeClaim {
-//!         match &node.provider_id {
-//!             Some(id) if !id.starts_with(SCHEME) => NodeClaim::Foreign,
-//!             _ => NodeClaim::Ours,
-//!         }
+//!         NodeClaim::by_scheme("shelf", node)
 //!     }
 //!
 //!     fn instances(&self) -> Option<&dyn Instances> {
@@ -182,7 +175,10 @@ mod inventory;
 mod load_balancer;
 mod mutation;
 mod op;
+pub mod prelude;
+pub mod rest;
 mod routes;
+pub mod simple;
 mod sleep;
 mod throttle;
 
@@ -230,7 +226,7 @@ pub trait CloudProvider: Send + Sync + 'static {
     ///
     /// Pure, no cloud call. A foreign node is never initialised, tainted, deleted, routed to or balanced to. The
     /// default claims every node, as upstream does; a provider whose clusters may be mixed should at least compare the
-    /// scheme of the provider ID.
+    /// scheme of the provider ID ([`NodeClaim::by_scheme`]).
     fn claims_node(&self, node: &NodeView) -> NodeClaim {
         let _ = node;
         NodeClaim::Ours
@@ -305,6 +301,15 @@ pub enum NodeClaim {
     Foreign,
 }
 
+impl NodeClaim {
+    /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without one is ours, and so is one whose ID
+    /// has this scheme and means nothing: it is reported then, not passed over.
+    pub fn by_scheme(scheme: &str, node: &NodeView) -> Self {
+        let rest = |id: &str| id.strip_prefix(scheme).is_some_and(|rest| rest.starts_with("://"));
+        if node.provider_id.as_deref().is_none_or(rest) { Self::Ours } else { Self::Foreign }
+    }
+}
+
 /// Read-only view of a cache.
 pub trait Index<T>: Send + Sync {
     /// Returns the object with this key (`name`, or `namespace/name`).
@@ -359,5 +364,24 @@ impl ExtraController {
 impl std::fmt::Debug for ExtraController {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ExtraController").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_of_a_provider_id_says_whose_a_node_is() {
+        let claim = |id: Option<&str>| {
+            let node = NodeView { provider_id: id.map(Into::into), ..NodeView::named("n") };
+            NodeClaim::by_scheme("shelf", &node)
+        };
+        for ours in [None, Some("shelf://1"), Some("shelf://"), Some("shelf:///x/y")] {
+            assert_eq!(claim(ours), NodeClaim::Ours, "{ours:?}");
+        }
+        for foreign in ["shelf", "shelf:1", "shelf2://1", "bookshelf://1", "Shelf://1", "aws:///z/i-1"] {
+            assert_eq!(claim(Some(foreign)), NodeClaim::Foreign, "{foreign}");
+        }
     }
 }

@@ -9,6 +9,9 @@ use crate::{
     telemetry::metrics::MutationMetrics,
 };
 
+/// Shortest and longest wait between two looks at an object that the cloud is still busy with.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+
 /// One operation that the framework asks of a provider: its identity, its limits, and the right to write.
 ///
 /// Passed to every call. Cheap to clone.
@@ -118,6 +121,12 @@ impl Op {
     /// next wait by it, and tells the user when a wait becomes too long, without keeping counts of its own.
     pub fn pending_for(&self) -> Duration {
         self.pending_for
+    }
+
+    /// Returns when to look again at the object at hand: after as long as it has been waited for, which doubles the time
+    /// between looks, but at least one second and at most fifteen.
+    pub fn look_again(&self) -> Duration {
+        self.pending_for.clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
     }
 
     /// Checks the right to change anything. It has to be asked immediately before *every* request that creates, changes or
@@ -332,6 +341,13 @@ mod tests {
         assert!(first.sleep(Duration::from_millis(600)).await);
         assert!(!first.sleep(Duration::from_millis(1)).await);
         assert!(first.for_call(begin + seconds(60)).sleep(seconds(2)).await, "another call");
+    }
+
+    #[test]
+    fn looks_grow_apart_within_bounds() {
+        let after =
+            |waited| op(&CancellationToken::new()).with_pending_for(Duration::from_secs(waited)).look_again().as_secs();
+        assert_eq!([after(0), after(1), after(7), after(15), after(600)], [1, 1, 7, 15, 15]);
     }
 
     #[tokio::test]

@@ -27,5 +27,7 @@ pub mod sdk;
 #[cfg(test)]
 mod conformance_tests;
 #[cfg(test)]
+mod explore_tests;
+#[cfg(test)]
 mod iam_tests;
 pub mod tagging;

@@ -175,7 +175,7 @@ fn a_run_ends_and_its_exit_code_says_how() {
 struct Nothing;
 
 impl CloudProvider for Nothing {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "nothing"
     }
 }

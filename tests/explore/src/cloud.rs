@@ -11,6 +11,7 @@ use ccm_mock::cloud::{
 
 use crate::{
     fault::{Fault, SLOW},
+    planted::Bug,
     process::Process,
     seam::{Answer, Kind, Operation, Seam, Side},
     witness::Witness,
@@ -23,6 +24,7 @@ pub(crate) struct Reach {
     pub(crate) process: Arc<Process>,
     pub(crate) seam: Seam,
     pub(crate) witness: Witness,
+    pub(crate) bug: Option<Bug>,
 }
 
 impl Reach {
@@ -103,10 +105,19 @@ impl CloudApi for Reach {
     }
 
     async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
-        let spec = spec.clone();
-        let object = spec.key.service.clone();
-        let call = |cloud: MockCloud| async move { cloud.create_load_balancer(&spec).await };
-        self.call(Kind::Write, "create_load_balancer", &object, call).await
+        let create = |spec: LoadBalancerSpec| async move {
+            let object = spec.key.service.clone();
+            let call = |cloud: MockCloud| async move { cloud.create_load_balancer(&spec).await };
+            self.call(Kind::Write, "create_load_balancer", &object, call).await
+        };
+        match create(spec.clone()).await {
+            Err(error) if self.bug == Some(Bug::CreatedAgain) && error.kind() == ErrorKind::Transient => {
+                let mut again = spec.clone();
+                again.key.name.push_str("-again");
+                create(again).await
+            }
+            answer => answer,
+        }
     }
 
     async fn modify_load_balancer(

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ccm_core::provider::ErrorKind;
+pub use ccm_testkit::explore::Effort;
 use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::runtime::Runtime;
@@ -35,29 +35,34 @@ const ELECTED_QUIET: Duration = Duration::from_secs(150);
 const RENEWALS: u32 = 3;
 /// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
 const NOISE: Duration = Duration::from_secs(3600);
+/// In the bounded exploration most faults meet one of so many points.
+const IN_TURN: usize = 4;
+/// Fewer faults than this prove nothing if none of them had an effect.
+const SOME: usize = 5;
 /// The second fault of a pair comes among so many operations after the first.
 const NEAR: u32 = 8;
 
-/// How much is explored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Every point, the faults that find most, some pairs.
-    Bounded,
-    /// Every fault, many pairs.
-    Full,
-}
+/// What pairs of faults are counted as, beside the classes.
+const PAIRS: &str = "pairs";
 
 /// What one run came to.
 #[derive(Debug)]
 pub struct Outcome {
     /// What was wrong, in order; empty when nothing was.
     pub findings: Vec<String>,
-    /// How many of the faults happened.
-    pub fired: usize,
+    /// The faults that happened, and whether each had an effect.
+    pub happened: Vec<(Fault, bool)>,
     /// What was done.
     pub steps: Vec<Step>,
     /// State at the end.
     pub state: String,
+}
+
+impl Outcome {
+    /// Whether a fault had no effect.
+    fn is_idle(&self) -> bool {
+        self.happened.iter().any(|(_, effect)| !effect)
+    }
 }
 
 /// A scenario without faults.
@@ -81,6 +86,8 @@ pub struct Count {
     pub runs: usize,
     /// Those in which a fault did not happen, since its point was not reached.
     pub missed: usize,
+    /// Those in which a fault happened and had no effect: nothing was late, past or unseen by then.
+    pub idle: usize,
     /// Those that found something.
     pub failed: usize,
     /// What they took, on one thread.
@@ -96,12 +103,14 @@ pub struct Explorer {
     tell: fn(&str),
     bases: Mutex<BTreeMap<&'static str, Slot>>,
     counts: Mutex<BTreeMap<(&'static str, String), Count>>,
+    /// How often each fault happened, and how often it had an effect.
+    effects: Mutex<BTreeMap<String, (usize, usize)>>,
 }
 
 impl Explorer {
     /// An explorer whose runs happen in runtimes of this kind.
     pub fn new(runtime: fn() -> Runtime, effort: Effort, tell: fn(&str)) -> Self {
-        Self { runtime, effort, tell, bases: Mutex::default(), counts: Mutex::default() }
+        Self { runtime, effort, tell, bases: Mutex::default(), counts: Mutex::default(), effects: Mutex::default() }
     }
 
     /// One run, which is compared with `state` at its end.
@@ -122,7 +131,7 @@ impl Explorer {
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
             let points: Vec<Point> = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
-            let singles = singles(scenario, &points, &Fault::all()).len();
+            let singles = singles(scenario, &points, &Fault::all(), anyway).len();
             match &*outcome.findings {
                 [] => Ok(Base { points, singles, state: outcome.state }),
                 findings => {
@@ -143,8 +152,9 @@ impl Explorer {
     pub fn explore(&self, scenario: &'static Scenario, class: Class) -> Result<(), String> {
         let slot = self.base(scenario)?;
         let Some(Ok(base)) = slot.get() else { return Ok(()) };
-        let faults: Vec<Fault> = Fault::all().into_iter().filter(|f| f.class() == class && self.tries(*f)).collect();
-        self.all(scenario, class.as_str(), base, singles(scenario, &base.points, &faults).into_iter())
+        let faults: Vec<Fault> = Fault::all().into_iter().filter(|fault| fault.class() == class).collect();
+        let tries = |number: usize, point: &Point, fault: Fault| self.tries(number, point, fault);
+        self.all(scenario, class.as_str(), base, singles(scenario, &base.points, &faults, tries).into_iter())
     }
 
     /// Random pairs of faults from a seed, so many.
@@ -168,7 +178,7 @@ impl Explorer {
                 plans.push(vec![first, Shot { at: At::Next(random.random_range(1..=NEAR)), fault: second }]);
             }
         }
-        self.all(scenario, "pairs", base, plans.into_iter())
+        self.all(scenario, PAIRS, base, plans.into_iter())
     }
 
     /// Looks for a planted bug, and returns the first finding that names it.
@@ -183,7 +193,7 @@ impl Explorer {
         let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
         let faults: Vec<Fault> = faults.collect();
         let mut plans = vec![Vec::new()];
-        plans.extend(singles(scenario, &base.points, &faults));
+        plans.extend(singles(scenario, &base.points, &faults, anyway));
         let mut others = Vec::new();
         for shots in plans {
             let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
@@ -204,28 +214,25 @@ impl Explorer {
         let slot = self.base(scenario)?;
         let Some(Ok(base)) = slot.get() else { return Ok(()) };
         let outcome = self.run(scenario, shots, None, Some(&base.state));
-        match (&*outcome.findings, outcome.fired) {
-            ([], fired) if fired == shots.len() => Ok(()),
-            ([], _) => Err(format!("a fault did not happen:\n{}", trace(&outcome))),
-            (findings, _) => Err(format!("{}\n{}", findings.join("\n"), trace(&outcome))),
+        match &*outcome.findings {
+            [] if outcome.happened.len() < shots.len() => Err(format!("a fault did not happen:\n{}", trace(&outcome))),
+            [] if outcome.is_idle() => Err(format!("a fault had no effect:\n{}", trace(&outcome))),
+            [] => Ok(()),
+            findings => Err(format!("{}\n{}", findings.join("\n"), trace(&outcome))),
         }
     }
 
-    fn tries(&self, fault: Fault) -> bool {
-        let cheap = matches!(
-            fault,
-            Fault::CrashBefore
-                | Fault::CrashAfter
-                | Fault::Lost
-                | Fault::Hang
-                | Fault::Lag
-                | Fault::StaleStart
-                | Fault::Expire
-                | Fault::Late
-                | Fault::Status(409 | 410 | 500)
-                | Fault::Cloud(ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::NotFound)
-        );
-        self.effort == Effort::Full || cheap
+    /// Whether a fault is tried at the point of this number: in the bounded exploration those that lose most, and the
+    /// others in turn, so that each of them meets every few points.
+    fn tries(&self, number: usize, point: &Point, fault: Fault) -> bool {
+        let always = match fault {
+            Fault::CrashAfter | Fault::Lost => true,
+            // Where something is changed, it is as a crash after the point before.
+            Fault::CrashBefore => !point.changes(),
+            _ => false,
+        };
+        let place = Fault::all().iter().position(|other| *other == fault).unwrap_or_default();
+        self.effort == Effort::Full || always || (number + place).is_multiple_of(IN_TURN)
     }
 
     fn all(
@@ -236,11 +243,17 @@ impl Explorer {
         plans: impl Iterator<Item = Vec<Shot>>,
     ) -> Result<(), String> {
         let (mut count, mut found) = (Count::default(), String::new());
+        let mut effects: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let started = Instant::now();
         for shots in plans {
             let outcome = self.run(scenario, &shots, None, Some(&base.state));
             count.runs += 1;
-            count.missed += usize::from(outcome.fired < shots.len());
+            count.missed += usize::from(outcome.happened.len() < shots.len());
+            count.idle += usize::from(outcome.is_idle());
+            for (fault, effect) in &outcome.happened {
+                let (happened, had) = effects.entry(fault.to_string()).or_default();
+                (*happened, *had) = (*happened + 1, *had + usize::from(*effect));
+            }
             if !outcome.findings.is_empty() {
                 count.failed += 1;
                 let text = format!("{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
@@ -251,6 +264,17 @@ impl Explorer {
         }
         count.took = started.elapsed();
         self.counts.lock().insert((scenario.name, class.to_owned()), count);
+        let (happened, had) = effects.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        if class != PAIRS && happened >= SOME && had == 0 {
+            // A string takes everything.
+            let _ = writeln!(found, "no fault of class {class} ever had an effect: {effects:?}");
+            count.failed += 1;
+        }
+        let mut all = self.effects.lock();
+        for (fault, (happened, had)) in effects {
+            let sum = all.entry(fault).or_default();
+            *sum = (sum.0 + happened, sum.1 + had);
+        }
         if found.is_empty() { Ok(()) } else { Err(format!("{} of {} runs failed\n{found}", count.failed, count.runs)) }
     }
 
@@ -258,24 +282,43 @@ impl Explorer {
     pub fn report(&self) -> String {
         let (bases, counts) = (self.bases.lock(), self.counts.lock());
         let mut text = String::new();
-        let (mut points, mut singles, mut runs, mut missed) = (0, 0, 0, 0);
+        let (mut points, mut singles, mut sum) = (0, 0, Count::default());
         for (name, slot) in bases.iter() {
             let Some(Ok(base)) = slot.get() else { continue };
             let of: Vec<_> = counts.iter().filter(|((scenario, _), _)| scenario == name).collect();
             let line: Vec<String> = of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
             points += base.points.len();
             singles += base.singles;
-            runs += of.iter().map(|(_, count)| count.runs).sum::<usize>();
-            missed += of.iter().map(|(_, count)| count.missed).sum::<usize>();
+            for (_, count) in &of {
+                (sum.runs, sum.missed) = (sum.runs + count.runs, sum.missed + count.missed);
+                (sum.idle, sum.took) = (sum.idle + count.idle, sum.took + count.took);
+            }
             let took: f64 = of.iter().map(|(_, count)| count.took.as_secs_f64()).sum();
             let _ = writeln!(text, "{name}: {} points, {:.1} s: {}", base.points.len(), took, line.join(", "));
         }
         let _ = writeln!(
             text,
-            "{points} single-fault points, at which {singles} single faults can happen; \
-             {runs} runs, in {missed} of them a fault did not happen"
+            "{points} single-fault points, at which {singles} single faults can happen; {} runs in {:.0} s of threads, in {} \
+             of them a fault did not happen, in {} it had no effect",
+            sum.runs,
+            sum.took.as_secs_f64(),
+            sum.missed,
+            sum.idle,
         );
+        let effects: Vec<String> =
+            self.effects.lock().iter().map(|(fault, (happened, had))| format!("{fault} {had} of {happened}")).collect();
+        let _ = writeln!(text, "effects: {}", effects.join(", "));
         text
+    }
+
+    /// Faults that happened in some run, and had an effect in none: they prove nothing.
+    pub fn without_effect(&self) -> Vec<String> {
+        let effects = self.effects.lock();
+        effects
+            .iter()
+            .filter(|(_, (happened, had))| *happened > 0 && *had == 0)
+            .map(|(fault, _)| fault.clone())
+            .collect()
     }
 }
 
@@ -285,19 +328,29 @@ fn counts(point: &Point) -> bool {
     !point.label.contains(".leases.") || count.is_none_or(|count: u32| count <= RENEWALS)
 }
 
-/// Each of these faults at every point where it can happen.
-fn singles(scenario: &Scenario, points: &[Point], faults: &[Fault]) -> Vec<Vec<Shot>> {
-    let at = |point: &Point| {
+/// Each of these faults at every point where it can happen and is tried.
+fn singles(
+    scenario: &Scenario,
+    points: &[Point],
+    faults: &[Fault],
+    tries: impl Fn(usize, &Point, Fault) -> bool,
+) -> Vec<Vec<Shot>> {
+    let at = |(number, point): (usize, &Point)| {
         let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
-        fits.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
+        let tried = fits.filter(|fault| tries(number, point, **fault));
+        tried.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
     };
-    points.iter().flat_map(at).collect()
+    points.iter().enumerate().flat_map(at).collect()
+}
+
+fn anyway(_: usize, _: &Point, _: Fault) -> bool {
+    true
 }
 
 /// The command that does a run again.
 fn again(scenario: &Scenario, shots: &[Shot]) -> String {
     let shots: Vec<String> = shots.iter().map(ToString::to_string).collect();
-    format!("cargo test -p ccm-explore --test explore -- '{}/{}'", scenario.name, shots.join("/"))
+    format!("CCM_EXPLORE_REPLAY='{}/{}' cargo test -p ccm-explore explore", scenario.name, shots.join("/"))
 }
 
 fn trace(outcome: &Outcome) -> String {
@@ -310,7 +363,9 @@ async fn play(scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, wan
     let mut findings = Vec::new();
     let world = match World::new(scenario, bug) {
         Ok(world) => Arc::new(world),
-        Err(error) => return Outcome { findings: vec![error], fired: 0, steps: Vec::new(), state: String::new() },
+        Err(error) => {
+            return Outcome { findings: vec![error], happened: Vec::new(), steps: Vec::new(), state: String::new() };
+        }
     };
     let mut recorded = Vec::new();
     if let Err(error) = story(&world, shots, &mut recorded, &mut findings).await {
@@ -330,7 +385,7 @@ async fn play(scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, wan
         all.extend(world.ends());
     }
     let steps = if all.is_empty() { recorded } else { world.seam.steps() };
-    Outcome { findings: all, fired: world.seam.fired(), steps, state }
+    Outcome { findings: all, happened: world.seam.happened(), steps, state }
 }
 
 async fn story(
@@ -345,6 +400,9 @@ async fn story(
         world.until(PATIENCE, judge::unsettled).await?;
         tokio::time::sleep(REST).await;
         processes.stop().await;
+    }
+    if let Some(between) = world.scenario.between {
+        between(world).await?;
     }
     world.seam.begin(shots);
     let processes = world.run_processes();

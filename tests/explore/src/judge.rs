@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{
-        FINALIZER, SHUTDOWN, addresses, condition, finalizers, has_taint, ingress, is_backend, pod_cidrs, text,
-        wants_balancer,
+        FINALIZER, SHUTDOWN, addresses, condition, families, finalizers, has_taint, ingress, is_backend, is_foreign,
+        is_of_another_class, pod_cidrs, text, wants_balancer,
     },
     scenario::Controller,
     world::World,
@@ -21,7 +21,7 @@ use crate::{
 /// The first thing that is not yet as the cluster asks for, or none.
 pub fn unsettled(world: &World) -> Option<String> {
     let (nodes, services) = (world.objects("nodes"), world.objects("services"));
-    let of_nodes = nodes.iter().find_map(|node| unsettled_node(world, node));
+    let of_nodes = nodes.iter().filter(|node| !is_foreign(node)).find_map(|node| unsettled_node(world, node));
     let of_services = || {
         let runs = world.scenario.runs(Controller::Service);
         runs.then(|| services.iter().find_map(|service| unsettled_service(world, service, &nodes))).flatten()
@@ -73,6 +73,9 @@ fn unsettled_service(world: &World, service: &Value, nodes: &[Value]) -> Option<
     if !service["metadata"]["deletionTimestamp"].is_null() && is_guarded {
         return Some(format!("Service {name} is still being deleted"));
     }
+    if is_of_another_class(service) {
+        return is_guarded.then(|| format!("Service {name} of another controller's class has a finalizer"));
+    }
     if !wants_balancer(service) {
         let clean = !is_guarded && ingress(service).is_empty();
         return (!clean).then(|| format!("Service {name} still has a finalizer or shows an address"));
@@ -87,6 +90,11 @@ fn unsettled_service(world: &World, service: &Value, nodes: &[Value]) -> Option<
     let real: Vec<String> = balancer.addresses.iter().map(ToString::to_string).collect();
     if ingress(service) != real {
         return Some(format!("Service {name} shows {:?}, its load balancer has {real:?}", ingress(service)));
+    }
+    let of_family = |address: &std::net::IpAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let real: BTreeSet<&str> = balancer.addresses.iter().map(of_family).collect();
+    if real != families(service).into_iter().collect() {
+        return Some(format!("Service {name} asks for {:?}, its load balancer has {real:?}", families(service)));
     }
     let ports: Vec<u64> =
         service["spec"]["ports"].as_array().into_iter().flatten().filter_map(|p| p["port"].as_u64()).collect();
@@ -119,6 +127,7 @@ fn surplus(world: &World, nodes: &[Value], services: &[Value]) -> Option<String>
     }
     let asked: BTreeSet<(String, String)> = nodes
         .iter()
+        .filter(|node| !is_foreign(node))
         .flat_map(|node| pod_cidrs(node).into_iter().map(|cidr| (text(&node["metadata"]["name"]).to_owned(), cidr)))
         .collect();
     let runs = world.scenario.runs(Controller::Route);

@@ -6,6 +6,10 @@ use serde_json::Value;
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Taint of nodes whose instance is shut down.
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// Class of Services that the mock serves beside those without any, where a scenario has it.
+pub const CLASS: &str = "mock.example/lb";
+/// What the provider IDs of the cloud's nodes begin with.
+const OURS: &str = "mock://r1/";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
 
@@ -29,9 +33,28 @@ pub fn ingress(service: &Value) -> Vec<String> {
     list.map(|entry| text(&entry["ip"]).to_owned()).collect()
 }
 
-/// Whether the owner of a Service wants a load balancer for it.
+/// Whether the owner of a Service wants a load balancer of ours for it.
 pub fn wants_balancer(service: &Value) -> bool {
-    service["metadata"]["deletionTimestamp"].is_null() && service["spec"]["type"] == "LoadBalancer"
+    service["metadata"]["deletionTimestamp"].is_null()
+        && service["spec"]["type"] == "LoadBalancer"
+        && !is_of_another_class(service)
+}
+
+/// Whether a Service is the business of another controller.
+pub fn is_of_another_class(service: &Value) -> bool {
+    let class = text(&service["spec"]["loadBalancerClass"]);
+    !class.is_empty() && class != CLASS
+}
+
+/// Address families that a Service asks for, as the API server has them.
+pub fn families(service: &Value) -> Vec<&str> {
+    texts(&service["spec"]["ipFamilies"])
+}
+
+/// Whether a Node is another provider's.
+pub fn is_foreign(node: &Value) -> bool {
+    let id = text(&node["spec"]["providerID"]);
+    !id.is_empty() && !id.starts_with(OURS)
 }
 
 /// Whether a Node has a taint with this key.
@@ -53,6 +76,7 @@ pub fn pod_cidrs(node: &Value) -> Vec<String> {
 /// Whether load balancers send traffic to a Node.
 pub fn is_backend(node: &Value) -> bool {
     node["metadata"]["deletionTimestamp"].is_null()
+        && !is_foreign(node)
         && node["metadata"]["labels"][EXCLUDED].is_null()
         && !has_taint(node, LEAVING)
 }

@@ -38,6 +38,24 @@ pub enum Bug {
     NetworksForgotten,
     /// What was made is never found equal to what is wanted.
     NeverEqual,
+    /// What is asked of the API server before something is deleted is answered by a cache that lags.
+    ReadFromCache,
+    /// An orphan is deleted by the name of its Service, whatever the UID.
+    DeletedByName,
+    /// A write whose answer was lost counts as made.
+    LostCountsAsMade,
+    /// A creation whose answer was lost is sent again under another name.
+    CreatedAgain,
+    /// One call to the cloud at a time, and none has an end but its answer.
+    NoDeadline,
+    /// That a load balancer is still being deleted is known to the process alone that began it.
+    DeletionForgotten,
+    /// Writes say nothing of what they change as it was seen.
+    Unconditional,
+    /// Nodes of another provider that are not ready are claimed, and found to have no instance.
+    StrangersClaimed,
+    /// Services of another controller's class are served.
+    ClassIgnored,
 }
 
 /// How a planted bug is found.
@@ -56,37 +74,33 @@ pub struct Plant {
 }
 
 /// All of them.
-pub const ALL: [Plant; 11] = [
+pub const ALL: [Plant; 20] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
-    plant(
-        Bug::FinalizerEarly,
-        "finalizer-early",
-        "service-slow-cloud",
-        None,
-        "removed while its load balancer is there",
-    ),
-    plant(
-        Bug::DeletedOnError,
-        "deleted-on-error",
-        "service-deleted",
-        Some(Class::Refused),
-        "removed while its load balancer is there",
-    ),
-    plant(Bug::StatusEarly, "status-early", "service-created", Some(Class::Refused), "which no load balancer has"),
+    plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, REMOVED),
     plant(Bug::UpdateRacesDelete, "update-races-delete", "everything", None, "before its finalizer"),
     plant(Bug::BackendsCleared, "backends-cleared", "service-nodes", None, "serving node"),
-    plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),
-    plant(Bug::RoutesPartial, "routes-partial", "routes", Some(Class::Refused), "was deleted while Node"),
-    plant(
-        Bug::LeaseUnchecked,
-        "lease-unchecked",
-        "fail-over",
-        Some(Class::Split),
-        "while another process holds the lease",
-    ),
     plant(Bug::NetworksForgotten, "networks-forgotten", "ipam", None, "belongs to Node"),
     plant(Bug::NeverEqual, "never-equal", "service-created", None, "never became quiet"),
+    plant(Bug::DeletedByName, "deleted-by-name", "orphans", None, WANTED),
+    plant(Bug::StrangersClaimed, "strangers-claimed", "foreign-nodes", None, "of another provider was deleted"),
+    plant(Bug::ClassIgnored, "class-ignored", "service-classes", None, "of another controller's class got a finalizer"),
+    plant(Bug::DeletedOnError, "deleted-on-error", "service-deleted", Some(Class::Refused), REMOVED),
+    plant(Bug::StatusEarly, "status-early", "service-created", Some(Class::Refused), "which no load balancer has"),
+    plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),
+    plant(Bug::RoutesPartial, "routes-partial", "routes", Some(Class::Refused), "was deleted while Node"),
+    plant(Bug::ReadFromCache, "read-from-cache", "orphans-return", Some(Class::Stale), WANTED),
+    plant(Bug::LostCountsAsMade, "lost-counts-as-made", "service-created", Some(Class::Lost), "before its finalizer"),
+    plant(Bug::CreatedAgain, "created-again", "service-created", Some(Class::Lost), "has two load balancers"),
+    plant(Bug::NoDeadline, "no-deadline", "service-created", Some(Class::Slow), "has 0 load balancers"),
+    plant(Bug::DeletionForgotten, "deletion-forgotten", "service-slow-cloud", Some(Class::Crash), REMOVED),
+    plant(Bug::Unconditional, "unconditional", "service-type", Some(Class::Crash), REMOVED),
+    plant(Bug::LeaseUnchecked, "lease-unchecked", "fail-over", Some(Class::Split), "another process holds the lease"),
 ];
+
+/// What the witness says of a finalizer that goes too early.
+const REMOVED: &str = "removed while its load balancer is there";
+/// What the witness says of a load balancer that goes although it should stay.
+const WANTED: &str = "wants it";
 
 const fn plant(
     bug: Bug,

@@ -1,6 +1,9 @@
 //! What happens in a cluster, without faults.
 
+mod families;
+mod foreign;
 mod nodes;
+mod orphans;
 mod services;
 
 use std::time::Duration;
@@ -29,6 +32,8 @@ pub struct Scenario {
     pub processes: usize,
     /// What has happened before: no fault meets it.
     pub before: Option<Script>,
+    /// What happens then, while no process runs.
+    pub between: Option<Script>,
     /// What happens.
     pub story: Script,
 }
@@ -62,7 +67,8 @@ impl Scenario {
 
 /// Every scenario.
 pub fn all() -> Vec<&'static Scenario> {
-    services::ALL.iter().chain(&nodes::ALL).collect()
+    let all = services::ALL.iter().chain(&nodes::ALL).chain(&families::ALL);
+    all.chain(&foreign::ALL).chain(&orphans::ALL).collect()
 }
 
 /// Waits until the cluster has what it asks for by now.

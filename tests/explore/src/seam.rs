@@ -1,7 +1,15 @@
 //! The one place that every operation of the processes under test goes through: it has a number and a label there, and
 //! what the plan says happens to it.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use ccm_testkit::apiserver::{ApiServer, Match};
 use parking_lot::Mutex;
@@ -124,8 +132,31 @@ struct State {
     shots: Vec<Shot>,
     /// Operations since the last fault.
     since: u32,
-    fired: usize,
+    happened: Vec<Happened>,
+    /// Where the watches stand still, by version of the store.
+    stands: Option<u64>,
 }
+
+/// A fault that happened.
+#[derive(Debug)]
+struct Happened {
+    fault: Fault,
+    effect: Effect,
+}
+
+/// What a fault comes to.
+#[derive(Clone, Debug)]
+enum Effect {
+    /// It is there at once.
+    Sure,
+    /// It comes later, or never; set when it is there.
+    Awaited(Arc<AtomicBool>),
+    /// Watches tell the past again, which they have done so often by then.
+    Retold(u64),
+}
+
+/// What watches are opened for, as far as anything happens there.
+const WATCHED: [(&str, &str); 2] = [("", "nodes"), ("", "services")];
 
 impl Seam {
     /// A seam in front of this server.
@@ -158,9 +189,26 @@ impl Seam {
         state.steps.iter().rfind(changes).map_or(Duration::ZERO, |step| step.at)
     }
 
-    /// How many faults have happened.
-    pub fn fired(&self) -> usize {
-        self.shared.state.lock().fired
+    /// The faults that have happened, and whether each had an effect by now: what was late arrived, what happened was not
+    /// seen, what was past was told again.
+    pub fn happened(&self) -> Vec<(Fault, bool)> {
+        let retold = self.shared.server.faults().retold();
+        let had = |effect: &Effect| match effect {
+            Effect::Sure => true,
+            Effect::Awaited(flag) => flag.load(Ordering::Relaxed),
+            Effect::Retold(before) => retold > *before,
+        };
+        self.shared.state.lock().happened.iter().map(|one| (one.fault, had(&one.effect))).collect()
+    }
+
+    /// Where the watches stand still, by version of the store, while they do.
+    pub(crate) fn stands(&self) -> Option<u64> {
+        self.shared.state.lock().stands
+    }
+
+    /// How many operations of this name have been begun since the recording began.
+    pub(crate) fn count(&self, name: &str) -> u32 {
+        self.shared.state.lock().seen.get(name).copied().unwrap_or_default()
     }
 
     /// Time since the world began.
@@ -183,7 +231,7 @@ impl Seam {
         }
         let answer = match fault {
             None => call.await,
-            Some(fault) => self.meet(process, &operation, fault, call).await,
+            Some((fault, at)) => self.meet(process, &operation, (fault, at), call).await,
         };
         process.lives().await;
         answer
@@ -193,7 +241,7 @@ impl Seam {
         &self,
         process: &Arc<Process>,
         operation: &Operation,
-        fault: Fault,
+        (fault, at): (Fault, usize),
         call: impl Future<Output = T> + Send + 'static,
     ) -> T {
         match fault {
@@ -203,7 +251,7 @@ impl Seam {
                 return end(process).await;
             }
             Fault::CrashLate => {
-                self.later(LATE, call);
+                self.arrives_late(at, call);
                 return end(process).await;
             }
             Fault::Lost => {
@@ -217,7 +265,7 @@ impl Seam {
                 return std::future::pending().await;
             }
             Fault::Late => {
-                self.later(LATE, call);
+                self.arrives_late(at, call);
                 return std::future::pending().await;
             }
             Fault::Delay => tokio::time::sleep(SLOW).await,
@@ -229,21 +277,21 @@ impl Seam {
             Fault::Status(_) | Fault::Cloud(_) => return T::refused(fault, operation),
             Fault::CutOff => {
                 process.cut_off(LATE);
-                self.later(LATE, call);
+                self.arrives_late(at, call);
                 return std::future::pending().await;
             }
             Fault::StaleStart => {
                 call.await;
-                self.go_back();
+                self.go_back(at);
                 return end(process).await;
             }
-            Fault::Lag | Fault::Rewind | Fault::Expire | Fault::Missed => self.blind(fault),
+            Fault::Lag | Fault::Rewind | Fault::Expire | Fault::Missed => self.blind(fault, at),
         }
         call.await
     }
 
-    /// Counts an operation, and says what happens to it.
-    fn enter(&self, process: &Process, operation: &Operation) -> Option<Fault> {
+    /// Counts an operation, and says what happens to it, and as which fault by number.
+    fn enter(&self, process: &Process, operation: &Operation) -> Option<(Fault, usize)> {
         let mut state = self.shared.state.lock();
         let count = state.seen.entry(operation.name.clone()).or_default();
         *count += 1;
@@ -257,13 +305,37 @@ impl Seam {
             At::Point(label) => *label == point.label,
             At::Next(count) => *count == state.since,
         };
-        let fault = state.shots.get(state.fired).filter(|shot| state.recording && meets(shot)).map(|shot| shot.fault);
-        if fault.is_some() {
-            (state.fired, state.since) = (state.fired + 1, 0);
+        let number = state.happened.len();
+        let fault = state.shots.get(number).filter(|shot| state.recording && meets(shot)).map(|shot| shot.fault);
+        if let Some(fault) = fault {
+            state.happened.push(Happened { fault, effect: Effect::Sure });
+            state.since = 0;
         }
         let at = self.shared.begin.elapsed();
         state.steps.push(Step { at, process: process.number, point, fault });
-        fault
+        fault.map(|fault| (fault, number))
+    }
+
+    fn expect(&self, fault: usize, effect: Effect) {
+        if let Some(happened) = self.shared.state.lock().happened.get_mut(fault) {
+            happened.effect = effect;
+        }
+    }
+
+    /// Says that a fault has an effect only once the answer is set.
+    fn await_effect(&self, fault: usize) -> Arc<AtomicBool> {
+        let effect: Arc<AtomicBool> = Arc::default();
+        self.expect(fault, Effect::Awaited(effect.clone()));
+        effect
+    }
+
+    /// Lets an operation arrive when nobody waits for it any more.
+    fn arrives_late<T: Send + 'static>(&self, fault: usize, call: impl Future<Output = T> + Send + 'static) {
+        let effect = self.await_effect(fault);
+        self.later(LATE, async move {
+            call.await;
+            effect.store(true, Ordering::Relaxed);
+        });
     }
 
     /// Lets something happen after a while, whoever is alive then.
@@ -275,46 +347,65 @@ impl Seam {
     }
 
     /// Lets the watches of every process that starts from now on stand still, and then tell the past.
-    fn go_back(&self) {
+    fn go_back(&self, fault: usize) {
         let version = self.shared.state.lock().version;
         let faults = self.shared.server.faults().clone();
+        self.expect(fault, Effect::Retold(faults.retold()));
         let all = Match::any().user_agent(AGENT);
+        let seam = self.clone();
         self.later(RESTARTED, async move {
             let frozen = faults.freeze_watches(all.clone());
+            seam.stand(true);
             tokio::time::sleep(LAG).await;
+            seam.stand(false);
             faults.rewind_watches(&all, version);
             faults.thaw(frozen);
         });
     }
 
     /// Lets watches not tell what is.
-    fn blind(&self, fault: Fault) {
+    fn blind(&self, fault: Fault, number: usize) {
         let (server, version) = (self.shared.server.clone(), self.shared.state.lock().version);
         let all = Match::any().user_agent(AGENT);
         match fault {
-            Fault::Lag => {
-                let frozen = server.faults().freeze_watches(all);
-                self.later(LAG, async move { server.faults().thaw(frozen) });
-            }
             Fault::Rewind => {
+                self.expect(number, Effect::Retold(server.faults().retold()));
                 server.faults().rewind_watches(&all, version);
             }
             Fault::Expire => {
-                self.shared.witness.look(None);
-                server.store().compact();
-                server.faults().cut_watches(&all);
+                let effect = self.await_effect(number);
+                effect.store(self.forget(&all), Ordering::Relaxed);
             }
             _ => {
                 let frozen = server.faults().freeze_watches(all.clone());
-                let witness = self.shared.witness.clone();
+                let (seam, effect, since) = (self.clone(), self.await_effect(number), server.store().version());
+                self.stand(true);
                 self.later(LAG, async move {
-                    witness.look(None);
-                    server.store().compact();
-                    server.faults().cut_watches(&all);
+                    let unseen = WATCHED.iter().any(|key| {
+                        server.store().backlog(*key, since, 1).is_ok_and(|backlog| !backlog.events.is_empty())
+                    });
+                    effect.store(unseen, Ordering::Relaxed);
+                    seam.stand(false);
+                    if fault == Fault::Missed {
+                        seam.forget(&all);
+                    }
                     server.faults().thaw(frozen);
                 });
             }
         }
+    }
+
+    /// Breaks watches and forgets what they would go on with. Returns whether there were any.
+    fn forget(&self, watches: &Match) -> bool {
+        // Before the history is gone.
+        self.shared.witness.look(None);
+        self.shared.server.store().compact();
+        self.shared.server.faults().cut_watches(watches) > 0
+    }
+
+    fn stand(&self, still: bool) {
+        let version = self.shared.server.store().version();
+        self.shared.state.lock().stands = still.then_some(version);
     }
 }
 

@@ -61,11 +61,14 @@ impl Wire {
         if let Some(answer) = self.lies.instead(&server, &self.process, &info, &request, &body) {
             return Ok(answer);
         }
-        let (process, witness, lies) = (self.process.clone(), self.witness.clone(), self.lies.clone());
+        let (process, witness, lies, seam) =
+            (self.process.clone(), self.witness.clone(), self.lies.clone(), self.seam.clone());
         let (sent, changes) = (Instant::now(), info.is_write());
         let name = operation.name.clone();
+        let (told, written) = (info.clone(), body.clone());
         let call = async move {
             lies.catch_up(&mut server, &info).await;
+            lies.answer_from_the_past(&server, &info, request.uri().query().unwrap_or_default(), &seam);
             let answer = server.call(request).await;
             if changes {
                 witness.look(Some((&process, &name)));
@@ -73,7 +76,8 @@ impl Wire {
             note_tenure(&process, &info, &body, sent, &answer);
             answer
         };
-        self.seam.pass(&self.process, operation, call).await
+        let answer = self.seam.pass(&self.process, operation, call).await;
+        self.lies.believed(answer, &told, &written)
     }
 }
 

@@ -19,7 +19,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    objects::{FINALIZER, addresses, finalizers, has_taint, ingress, is_backend, pod_cidrs, text, wants_balancer},
+    objects::{
+        FINALIZER, addresses, finalizers, has_taint, ingress, is_backend, is_foreign, is_of_another_class, pod_cidrs,
+        text, wants_balancer,
+    },
     process::Process,
     seam::{Kind, Operation},
 };
@@ -137,13 +140,23 @@ impl Witness {
             let is_guarded = event.change != Change::Deleted && finalizers(&after).contains(&FINALIZER);
             let was_guarded = before.as_ref().is_some_and(|before| finalizers(before).contains(&FINALIZER));
             let balancer = self.balancer_of(uid);
-            if was_guarded && !is_guarded && balancer.is_some() {
+            // A user may take it off by hand.
+            if who.is_some() && was_guarded && !is_guarded && balancer.is_some() {
                 self.accuse(
                     who,
                     &format!("the finalizer of Service {name} was removed while its load balancer is there"),
                 );
             }
             let shown = ingress(&after);
+            if is_of_another_class(&after) {
+                self.look_at_anothers(
+                    who,
+                    name,
+                    (is_guarded, was_guarded),
+                    (shown.len(), before.as_ref().map(ingress)),
+                );
+                continue;
+            }
             let told = before.as_ref().is_some_and(|before| ingress(before) == shown);
             let real: Vec<String> = balancer.iter().flat_map(|b| &b.addresses).map(ToString::to_string).collect();
             if event.change != Change::Deleted && !told && !shown.iter().all(|address| real.contains(address)) {
@@ -152,12 +165,30 @@ impl Witness {
         }
     }
 
+    /// A Service of another controller's class.
+    fn look_at_anothers(
+        &self,
+        who: Culprit<'_>,
+        name: &str,
+        (is_guarded, was_guarded): (bool, bool),
+        (shown, showed): (usize, Option<Vec<String>>),
+    ) {
+        if is_guarded && !was_guarded {
+            self.accuse(who, &format!("Service {name} of another controller's class got a finalizer"));
+        }
+        if shown == 0 && showed.is_some_and(|showed| !showed.is_empty()) {
+            self.accuse(who, &format!("the status of Service {name} of another controller's class was taken away"));
+        }
+    }
+
     fn look_at_nodes(&self, who: Culprit<'_>) {
         for event in self.events(NODES) {
             let node = event.object.value();
             let name = text(&node["metadata"]["name"]).to_owned();
             let gone = event.change == Change::Deleted;
-            if gone
+            if is_foreign(&node) {
+                self.look_at_foreign(who, &name, &event);
+            } else if gone
                 && who.is_some()
                 && self.cloud.instance(&name).is_some_and(|i| i.power_state != PowerState::Terminated)
             {
@@ -180,6 +211,23 @@ impl Witness {
             }
             drop(state);
             self.look_for_twins(who, &name, &now);
+        }
+    }
+
+    /// Nothing of a Node of another provider's is ours: not the Node, nor its taints, labels and provider ID.
+    fn look_at_foreign(&self, who: Culprit<'_>, name: &str, event: &Event) {
+        if who.is_none() {
+            return;
+        }
+        if event.change == Change::Deleted {
+            self.accuse(who, &format!("Node {name} of another provider was deleted"));
+        }
+        let Some(before) = event.previous.as_ref().map(|object| object.value()) else { return };
+        let after = event.object.value();
+        for path in ["/spec/taints", "/spec/providerID", "/metadata/labels"] {
+            if before.pointer(path) != after.pointer(path) {
+                self.accuse(who, &format!("{path} of Node {name} of another provider was changed"));
+            }
         }
     }
 
@@ -224,6 +272,9 @@ impl Witness {
 
     fn look_at_birth(&self, who: Culprit<'_>, born: &LoadBalancer, all: &BTreeMap<String, LoadBalancer>) {
         let service = self.service(&born.service);
+        if service.as_ref().is_some_and(is_of_another_class) {
+            self.accuse(who, &format!("a load balancer was made for Service {} of another class", born.service));
+        }
         let guarded = service.as_ref().is_some_and(|service| finalizers(service).contains(&FINALIZER));
         if !guarded {
             self.accuse(who, &format!("a load balancer was made for Service {} before its finalizer", born.service));

@@ -16,7 +16,7 @@ use ccm_mock::{
     manager,
 };
 use ccm_testkit::{
-    apiserver::{ApiServer, Options},
+    apiserver::{ApiServer, Options, resources},
     kubelet::{KubeletOptions, Kubelets, NodeSpec, Ready},
 };
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ use crate::{
     witness::Witness,
 };
 
+/// Cluster IPs of both families, so that a Service can have either.
+const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 const FLAGS: [&str; 3] = ["--cloud-provider=mock", "--kube-api-qps=10000", "--kube-api-burst=10000"];
 /// How soon a process that ended is started again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -58,6 +60,8 @@ pub struct World {
     processes: Mutex<usize>,
     /// Ends of processes that nobody asked for.
     ends: Mutex<Vec<String>>,
+    /// Services that were taken out, as they were.
+    taken: Mutex<Vec<Value>>,
 }
 
 impl World {
@@ -69,7 +73,8 @@ impl World {
         let text = format!("region: r1\nzones: [r1a]\nautoProvision: true\n{}", scenario.cloud);
         let config = CloudConfig::parse("cloud", &text).map_err(|error| error.to_string())?;
         let cloud = MockCloud::new(&config).map_err(|error| error.to_string())?;
-        let server = ApiServer::new(Options { history_limit: 100_000, ..Options::default() });
+        let service_ranges = RANGES.iter().filter_map(|range| range.parse().ok()).collect();
+        let server = ApiServer::new(Options { history_limit: 100_000, service_ranges, ..Options::default() });
         let witness = Witness::new(server.clone(), cloud.clone());
         Ok(Self {
             kubelets: Kubelets::new(server.client(), KubeletOptions::default()),
@@ -82,6 +87,7 @@ impl World {
             config,
             processes: Mutex::new(0),
             ends: Mutex::default(),
+            taken: Mutex::default(),
         })
     }
 
@@ -103,8 +109,13 @@ impl World {
         };
         let process = Arc::new(Process::new(number));
         let (seam, witness, lies) = (self.seam.clone(), self.witness.clone(), Lies::of(self.bug));
-        let reach =
-            Reach { cloud: self.cloud.clone(), process: process.clone(), seam: seam.clone(), witness: witness.clone() };
+        let reach = Reach {
+            cloud: self.cloud.clone(),
+            process: process.clone(),
+            seam: seam.clone(),
+            witness: witness.clone(),
+            bug: self.bug,
+        };
         let provider = MockProvider::over(self.cloud.clone()).with_config(&self.config).with_api(Arc::new(reach));
         let provider: Arc<dyn CloudProvider> = match self.bug {
             Some(bug) => bug.in_provider(Arc::new(provider)),
@@ -169,7 +180,11 @@ impl World {
         Ok(())
     }
 
-    async fn silence(&self, node: &str) -> Result<(), String> {
+    /// Lets a node's kubelet fall silent, as when its machine is gone.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub async fn silence(&self, node: &str) -> Result<(), String> {
         self.kubelets.set_ready(node, Ready::Unknown).await.map_err(|error| format!("{error:?}"))?;
         self.witness.look(None);
         Ok(())
@@ -197,7 +212,18 @@ impl World {
     /// # Errors
     /// The server refuses.
     pub async fn serve(&self, name: &str) -> Result<(), String> {
-        let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80}]});
+        self.serve_with(name, json!({})).await
+    }
+
+    /// Creates a Service with one port and more in its spec.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn serve_with(&self, name: &str, more: Value) -> Result<(), String> {
+        let mut spec = json!({"type": "LoadBalancer", "ports": [{"port": 80}]});
+        if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
         let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
         self.request("POST", "/api/v1/namespaces/default/services", body).await
     }
@@ -216,6 +242,46 @@ impl World {
     /// The server refuses.
     pub async fn delete_service(&self, name: &str) -> Result<(), String> {
         self.request("DELETE", &format!("/api/v1/namespaces/default/services/{name}"), Value::Null).await
+    }
+
+    /// Merges into the status of a Service, as its controller does.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn patch_service_status(&self, name: &str, patch: Value) -> Result<(), String> {
+        self.request("PATCH", &format!("/api/v1/namespaces/default/services/{name}/status"), patch).await
+    }
+
+    /// Takes a Service out of the store whatever holds it there, as when its finalizers were taken off by hand, or the store
+    /// was restored from before there was such a Service.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn take_out(&self, name: &str) -> Result<(), String> {
+        let kind = resources::find("", "v1", "services").ok_or("services are not served")?;
+        let service = self.server.store().write(|tx| {
+            let service = tx.get(("", "services"), "default", name)?;
+            tx.remove(kind, &service, service.value());
+            Some(service.value())
+        });
+        self.taken.lock().push(service.ok_or(format!("there is no Service {name}"))?);
+        self.witness.look(None);
+        Ok(())
+    }
+
+    /// Puts back a Service that was taken out: the same one, by its UID.
+    ///
+    /// # Errors
+    /// None of this name was taken out.
+    pub fn put_back(&self, name: &str) -> Result<(), String> {
+        let kind = resources::find("", "v1", "services").ok_or("services are not served")?;
+        let mut taken = self.taken.lock();
+        let at = taken.iter().position(|service| service["metadata"]["name"] == name);
+        let service = taken.swap_remove(at.ok_or(format!("Service {name} was not taken out"))?);
+        drop(taken);
+        self.server.store().write(|tx| tx.put(kind, service));
+        self.witness.look(None);
+        Ok(())
     }
 
     async fn request(&self, method: &str, path: &str, body: Value) -> Result<(), String> {

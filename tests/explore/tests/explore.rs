@@ -1,4 +1,5 @@
-//! Faults at every point of every scenario. `CCM_EXPLORE=full` explores everything, `CCM_EXPLORE_SEED` chooses the pairs.
+//! Faults at every point of every scenario. What is explored, the environment says
+//! ([`Environment`](ccm_testkit::explore::Environment)).
 
 #![allow(clippy::print_stdout)]
 
@@ -9,29 +10,47 @@ use std::{process::ExitCode, sync::Arc};
 
 use ccm_explore::{
     Explorer,
-    explorer::Effort,
-    fault::{Class, parse_shots},
+    fault::{Class, Shot, parse_shots},
     planted,
     scenario::{self, Scenario},
 };
+use ccm_testkit::explore::{Effort, Environment};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let full = std::env::var("CCM_EXPLORE").is_ok_and(|value| value == "full");
-    let effort = if full { Effort::Full } else { Effort::Bounded };
-    let explorer = Arc::new(Explorer::new(virtual_time, effort, |finding| println!("{finding}")));
-    let trials = match arguments.filter.as_deref().map(replayed) {
-        Some(Ok((name, scenario, shots))) => {
-            let explorer = explorer.clone();
-            vec![Trial::test(name, move || explorer.replay(scenario, &shots).map_err(Failed::from))]
+    let environment = match Environment::read() {
+        Ok(environment) => environment,
+        Err(error) => {
+            println!("error: {error:#}");
+            return ExitCode::FAILURE;
         }
-        _ => trials(&explorer, full),
+    };
+    let explorer = Arc::new(Explorer::new(virtual_time, environment.effort, |finding| println!("{finding}")));
+    let trials = match &environment.replay {
+        Some(run) => replay(&explorer, run),
+        None => trials(&explorer, &environment),
     };
     let conclusion = libtest_mimic::run(&arguments, trials);
     println!("{}", explorer.report());
+    let without = explorer.without_effect();
+    // A part of all runs may well lack those that show it.
+    if !without.is_empty() && arguments.filter.is_none() && !conclusion.has_failed() {
+        println!("error: these faults never had an effect, so that nothing was shown: {}", without.join(", "));
+        return ExitCode::FAILURE;
+    }
     conclusion.exit_code()
+}
+
+/// One run alone. Like those of all trials its name begins with what chooses explorations in every package.
+fn replay(explorer: &Arc<Explorer>, run: &str) -> Vec<Trial> {
+    let (explorer, run) = (explorer.clone(), run.to_owned());
+    let again = move || {
+        let (scenario, shots) = replayed(&run)?;
+        explorer.replay(scenario, &shots).map_err(Failed::from)
+    };
+    vec![Trial::test("explore/replay", again)]
 }
 
 /// A runtime of one thread whose time passes when nobody has anything to do.
@@ -39,20 +58,18 @@ fn virtual_time() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime needs no resources")
 }
 
-fn trials(explorer: &Arc<Explorer>, full: bool) -> Vec<Trial> {
+fn trials(explorer: &Arc<Explorer>, environment: &Environment) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let given = std::env::var("CCM_EXPLORE_SEED").ok().and_then(|seed| seed.parse().ok());
-    // The same pairs in each run of the bounded exploration, which others wait for, and others each time in the full one.
-    let seed = given.unwrap_or_else(|| if full { rand::random() } else { 1 });
-    let pairs = if full { 200 } else { 10 };
+    let seed = environment.seed;
+    let pairs = environment.pairs.unwrap_or(if environment.effort == Effort::Full { 200 } else { 10 });
     println!("pairs of faults: CCM_EXPLORE_SEED={seed}");
     for scenario in scenario::all() {
-        let (of_pairs, pair) = (explorer.clone(), format!("{}/pairs", scenario.name));
+        let (of_pairs, pair) = (explorer.clone(), format!("explore/{}/pairs", scenario.name));
         trials.push(Trial::test(pair, move || of_pairs.pairs(scenario, seed, pairs).map_err(Failed::from)));
         for class in Class::ALL {
             let explorer = explorer.clone();
             let run = move || explorer.explore(scenario, class).map_err(Failed::from);
-            trials.push(Trial::test(format!("{}/{}", scenario.name, class.as_str()), run));
+            trials.push(Trial::test(format!("explore/{}/{}", scenario.name, class.as_str()), run));
         }
     }
     trials.extend(effects::trials(explorer));
@@ -60,16 +77,14 @@ fn trials(explorer: &Arc<Explorer>, full: bool) -> Vec<Trial> {
         let explorer = explorer.clone();
         let hunt =
             move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
-        trials.push(Trial::test(format!("planted/{}", plant.name), hunt));
+        trials.push(Trial::test(format!("explore/planted/{}", plant.name), hunt));
     }
     trials
 }
 
-type Replayed = (String, &'static Scenario, Vec<ccm_explore::fault::Shot>);
-
 /// Reads `<scenario>/<point>/<fault>`.
-fn replayed(name: &str) -> Result<Replayed, String> {
-    let (scenario, shots) = name.split_once('/').ok_or("no run")?;
-    let scenario = scenario::all().into_iter().find(|s| s.name == scenario).ok_or("no scenario")?;
-    Ok((name.to_owned(), scenario, parse_shots(shots)?))
+fn replayed(name: &str) -> Result<(&'static Scenario, Vec<Shot>), String> {
+    let (scenario, shots) = name.split_once('/').ok_or(format!("{name:?} is not <scenario>/<point>/<fault>"))?;
+    let known = scenario::all().into_iter().find(|s| s.name == scenario);
+    Ok((known.ok_or(format!("there is no scenario {scenario:?}"))?, parse_shots(shots)?))
 }

@@ -15,7 +15,7 @@ pub enum Crash {
 }
 
 /// What goes wrong.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Faults {
     /// Codes of the next requests.
     next: BTreeMap<Action, VecDeque<String>>,

@@ -65,6 +65,14 @@ impl Aws {
         Self { state: Arc::new(Mutex::new(State::new())) }
     }
 
+    /// Copies the account as it is now, without ordered faults and the record of requests: what reads show that lag behind.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let mut state = self.state.lock().clone();
+        state.faults = faults::Faults::default();
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
     /// Returns the way to it.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(self.clone())

@@ -31,6 +31,12 @@ impl Everything {
         gone.chain(new).collect()
     }
 
+    /// Returns those objects whose names are kept.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|(name, _)| keep(name)).map(|(name, of)| (name.clone(), of.clone())).collect())
+    }
+
     /// Returns the names of all objects, such as `load balancer a123`.
     pub fn objects(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()

@@ -46,6 +46,7 @@ impl Born {
 }
 
 /// Everything there is, and what the tests ordered.
+#[derive(Clone)]
 pub(super) struct State {
     pub(super) started: Instant,
     counters: BTreeMap<&'static str, u64>,
@@ -66,12 +67,14 @@ pub(super) struct State {
     pub(super) classics: BTreeMap<Box<str>, Classic>,
 }
 
+#[derive(Clone)]
 pub(super) struct Vpc {
     pub(super) cidrs: Vec<IpNet>,
     pub(super) internet_gateway: Option<Box<str>>,
     pub(super) tags: Tags,
 }
 
+#[derive(Clone)]
 pub(super) struct Subnet {
     pub(super) vpc: VpcId,
     pub(super) zone: Box<str>,
@@ -82,6 +85,7 @@ pub(super) struct Subnet {
     pub(super) tags: Tags,
 }
 
+#[derive(Clone)]
 pub(super) struct Table {
     pub(super) vpc: VpcId,
     pub(super) subnets: Vec<SubnetId>,
@@ -103,6 +107,7 @@ pub(super) enum Hop {
     Target(RouteTarget),
 }
 
+#[derive(Clone)]
 pub(super) struct Instance {
     pub(super) state: InstanceState,
     pub(super) kind: Box<str>,
@@ -120,6 +125,7 @@ pub(super) struct Instance {
     pub(super) created: Born,
 }
 
+#[derive(Clone)]
 pub(super) struct Eni {
     pub(super) vpc: VpcId,
     pub(super) subnet: SubnetId,
@@ -147,6 +153,7 @@ pub(super) enum Holder {
     Service,
 }
 
+#[derive(Clone)]
 pub(super) struct Group {
     pub(super) name: Box<str>,
     pub(super) description: Box<str>,
@@ -156,11 +163,13 @@ pub(super) struct Group {
     pub(super) created: Born,
 }
 
+#[derive(Clone)]
 pub(super) struct Eip {
     pub(super) ip: Box<str>,
     pub(super) used_by: Option<EniId>,
 }
 
+#[derive(Clone)]
 pub(super) struct Balancer {
     pub(super) name: Box<str>,
     pub(super) kind: Box<str>,
@@ -179,6 +188,7 @@ pub(super) struct Balancer {
     pub(super) created: Born,
 }
 
+#[derive(Clone)]
 pub(super) struct TargetGroup {
     pub(super) name: Box<str>,
     pub(super) protocol: ElbProtocol,
@@ -194,6 +204,7 @@ pub(super) struct TargetGroup {
 }
 
 /// A target, known by its ID and port.
+#[derive(Clone)]
 pub(super) struct Target {
     pub(super) zone: Option<Box<str>>,
     pub(super) since: Instant,
@@ -203,6 +214,7 @@ pub(super) struct Target {
     pub(super) health: Option<(Box<str>, Box<str>)>,
 }
 
+#[derive(Clone)]
 pub(super) struct Listener {
     pub(super) load_balancer: LoadBalancerArn,
     pub(super) port: u16,
@@ -217,6 +229,7 @@ pub(super) struct Listener {
     pub(super) created: Born,
 }
 
+#[derive(Clone)]
 pub(super) struct Classic {
     pub(super) dns_name: Box<str>,
     pub(super) instances: Vec<InstanceId>,

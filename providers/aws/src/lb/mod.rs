@@ -274,4 +274,4 @@ fn given_groups(wanted: Option<&Wanted>) -> Vec<SecurityGroupId> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

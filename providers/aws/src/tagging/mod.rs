@@ -162,4 +162,4 @@ impl Tagging {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -44,8 +44,11 @@ impl Index<NodeView> for View {
     }
 }
 
-struct Rig {
+/// A cluster with nodes that are shown to the controller.
+pub(crate) struct Rig {
     world: World,
+    /// The controller's way to AWS, if it is not the account's own.
+    pub(crate) client: Option<Client>,
     server: ApiServer,
     view: Arc<View>,
     created: Timestamp,
@@ -55,15 +58,20 @@ struct Rig {
     running: Option<JoinHandle<Result<(), CloudError>>>,
 }
 
-fn options(batching: bool) -> Options {
+pub(crate) fn options(batching: bool) -> Options {
     let tags: Tags = [("key2", "value2"), ("key1", "value1")].map(|(k, v)| (k.into(), v.into())).into();
     Options { tags, limit: None, workers: NonZeroUsize::MIN, batching }
 }
 
 impl Rig {
     fn new(nodes: usize) -> Self {
+        Self::of(World::small(nodes))
+    }
+
+    pub(crate) fn of(world: World) -> Self {
         Self {
-            world: World::small(nodes),
+            world,
+            client: None,
             server: ApiServer::new(ServerOptions::default()),
             view: Arc::default(),
             created: Timestamp::UNIX_EPOCH,
@@ -75,7 +83,11 @@ impl Rig {
     }
 
     fn young(nodes: usize) -> Self {
-        Self { created: Timestamp::now(), ..Self::new(nodes) }
+        Self::new(nodes).with_young_nodes()
+    }
+
+    pub(crate) fn with_young_nodes(self) -> Self {
+        Self { created: Timestamp::now(), ..self }
     }
 
     fn api(&self) -> Api<Node> {
@@ -92,13 +104,13 @@ impl Rig {
         self.show().await;
     }
 
-    async fn register_all(&self) {
+    pub(crate) async fn register_all(&self) {
         for (i, id) in self.world.nodes.iter().enumerate() {
             self.register(&format!("n{i}"), id, "").await;
         }
     }
 
-    async fn delete(&self, name: &str) {
+    pub(crate) async fn delete(&self, name: &str) {
         self.api().delete(name, &DeleteParams::default()).await.unwrap();
         self.show().await;
     }
@@ -122,12 +134,12 @@ impl Rig {
         *self.view.0.lock() = nodes.items.into_iter().map(view).collect();
     }
 
-    fn start(&mut self, options: Options) {
+    pub(crate) fn start(&mut self, options: Options) {
         self.start_under(options, WriteGate::always_open());
     }
 
     fn start_under(&mut self, options: Options, gate: WriteGate) {
-        let client = self.world.aws.client();
+        let client = self.client.clone().unwrap_or_else(|| self.world.aws.client());
         let scope = Scope {
             client: self.limits.iter().fold(client, Client::with_limits),
             cluster: Cluster::new("test", false),
@@ -151,11 +163,20 @@ impl Rig {
     }
 
     /// Lets some time pass, with the nodes shown as they are.
-    async fn wait(&self, seconds: u64) {
+    pub(crate) async fn wait(&self, seconds: u64) {
         for _ in 0..seconds {
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.show().await;
         }
+    }
+
+    /// Has the process die amid whatever it does; the next one knows nothing.
+    pub(crate) async fn kill(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.abort();
+            drop(running.await);
+        }
+        self.registry = Registry::new();
     }
 
     async fn stop(&mut self) {
@@ -163,13 +184,13 @@ impl Rig {
         self.running.take().unwrap().await.unwrap().unwrap();
     }
 
-    fn is_tagged(&self, id: &InstanceId) -> bool {
+    pub(crate) fn is_tagged(&self, id: &InstanceId) -> bool {
         let tags = self.world.aws.tags(id);
         assert!(tags.contains_key("kubernetes.io/cluster/test"), "somebody else's tag is gone");
         tags.contains_key("key1") && tags.contains_key("key2")
     }
 
-    async fn label(&self, name: &str) -> Option<String> {
+    pub(crate) async fn label(&self, name: &str) -> Option<String> {
         self.api().get(name).await.unwrap().metadata.labels?.get(LABEL).cloned()
     }
 

@@ -52,7 +52,7 @@ async fn the_mock_keeps_every_rule() {
     let report = check_planted(None).await;
     assert!(report.passed(), "{report}");
     assert!(report.cases().iter().all(|case| case.outcome == ccm_testkit::conformance::Outcome::Passed), "{report}");
-    assert!(report.junit().contains("failures=\"0\" skipped=\"0\""), "{}", report.junit());
+    assert!(report.junit().contains("failures=\"0\" errors=\"0\" skipped=\"0\""), "{}", report.junit());
 }
 
 #[tokio::test]

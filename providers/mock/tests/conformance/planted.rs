@@ -115,6 +115,17 @@ impl Bug {
     ];
 }
 
+/// Says that a call was dropped before its end.
+pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool, pub(crate) bool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 pub(crate) struct Planted {
     inner: MockProvider,
     bug: Bug,
@@ -167,21 +178,28 @@ impl Planted {
                 let shared = self.scratch.lock().clone();
                 self.real().describe(op, &shared).await
             }
+            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => Err(CloudError::transient("broken")),
             Bug::BrokenByDrop => {
-                if self.broken.swap(true, Ordering::Relaxed) {
-                    return Err(CloudError::transient("broken"));
-                }
+                let mut guard = Dropped(&self.broken, false);
                 let answers = self.real().describe(op, queries).await;
-                self.broken.store(false, Ordering::Relaxed);
+                guard.1 = true;
                 answers
             }
-            Bug::SleepsWhenThrottled => match self.real().describe(op, queries).await {
-                Err(error) if error.kind() == ErrorKind::Throttled => {
-                    tokio::time::sleep(error.retry_after().unwrap_or_default()).await;
-                    self.real().describe(op, queries).await
+            Bug::SleepsWhenThrottled => {
+                let answers = self.real().describe(op, queries).await;
+                let throttled = |error: &CloudError| error.kind() == ErrorKind::Throttled;
+                let one = match &answers {
+                    Ok(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).find(|e| throttled(e)),
+                    Err(error) => Some(error).filter(|error| throttled(error)),
+                };
+                match one {
+                    Some(error) => {
+                        tokio::time::sleep(error.retry_after().unwrap_or_default()).await;
+                        self.real().describe(op, queries).await
+                    }
+                    None => answers,
                 }
-                other => other,
-            },
+            }
             Bug::AnswersEachOnce => self.real().describe(op, queries).await.map(|mut answers| {
                 for (index, query) in queries.iter().enumerate() {
                     if queries[..index].iter().any(|before| before.node.name == query.node.name) {

@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{scripted::SECRET, stage::BY_HAND};
+use crate::{planted::Dropped, scripted::SECRET, stage::BY_HAND};
 
 type Answers = Vec<Result<(), CloudError>>;
 
@@ -129,17 +129,6 @@ pub(crate) struct Planted {
     remembered: Mutex<Vec<RouteChange>>,
     listed: Mutex<Option<Vec<Route>>>,
     scratch: Mutex<Vec<RouteChange>>,
-}
-
-/// Says that a call was dropped before its end.
-struct Dropped<'a>(&'a AtomicBool, bool);
-
-impl Drop for Dropped<'_> {
-    fn drop(&mut self) {
-        if !self.1 {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
 }
 
 fn destination(change: &RouteChange) -> IpNet {

@@ -59,8 +59,8 @@ impl InstanceCloud for Scripted {
         Ok(())
     }
 
-    async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.0.set_faults(vec![fault(Operation::DescribeInstances, fault, false)]);
+    async fn inject(&self, kind: InjectedFault) -> anyhow::Result<bool> {
+        self.0.set_faults(vec![fault(Operation::DescribeInstances, kind, false)]);
         Ok(true)
     }
 

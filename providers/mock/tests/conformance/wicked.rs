@@ -130,7 +130,7 @@ impl Wicked {
             Manner::Pages => loop {
                 tokio::task::yield_now().await;
             },
-            Manner::SpawnsPanic => {
+            _ if self.is(place, Manner::SpawnsPanic) => {
                 // Nobody awaits it, which is the bug.
                 drop(tokio::spawn(async { panic!("planted in a task") }));
                 tokio::task::yield_now().await;

@@ -168,25 +168,21 @@ fn deleted() -> Vec<Case> {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "takes minutes: some thousand runs"]
 async fn balancers_are_created_whatever_happens() {
     explore(created()).await;
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "takes minutes: some thousand runs"]
 async fn balancers_are_changed_whatever_happens() {
     explore(changed()).await;
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "takes minutes: some thousand runs"]
 async fn nodes_come_and_go_whatever_happens() {
     explore(updated()).await;
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "takes minutes: some thousand runs"]
 async fn balancers_are_deleted_whatever_happens() {
     explore(deleted()).await;
 }

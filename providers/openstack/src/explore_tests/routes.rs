@@ -61,7 +61,6 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "takes minutes: a thousand runs"]
 async fn routes_are_created_and_deleted_whatever_happens() {
     explore(cases()).await;
 }

@@ -118,13 +118,15 @@ impl Transport for Lane {
             Kind::OverLimit => self.spoilt(request, throttled(413, 3)).await,
             Kind::Broken => self.spoilt(request, FaultKind::status(500)).await,
             Kind::Unavailable => self.spoilt(request, FaultKind::status(503)).await,
+            // Reads of this cloud are of the present.
+            Kind::Stale | Kind::Lagging => self.done(request).await,
         }
     }
 }
 
 /// Tells whether a kind of fault can happen to a request.
 pub(super) fn applies(kind: Kind, call: &Call) -> bool {
-    kind != Kind::Busy || call.writes
+    !kind.is_past() && (kind != Kind::Busy || call.writes)
 }
 
 /// A cloud with a project in it.
@@ -352,7 +354,11 @@ fn plain(mut row: Value) -> Value {
             let ids = |list: &Vec<Value>| !list.is_empty() && list.iter().all(|one| one.get("id").is_some());
             match value {
                 Value::Array(list) if ids(list) || name == "security_groups" => *value = list.len().into(),
-                Value::Array(list) => list.iter_mut().for_each(|one| *one = plain(one.take())),
+                Value::Array(list) => {
+                    list.iter_mut().for_each(|one| *one = plain(one.take()));
+                    // Sets, all of them, in the order in which somebody added to them.
+                    list.sort_by_cached_key(Value::to_string);
+                }
                 Value::Object(_) => *value = plain(value.take()),
                 Value::String(text) if name.ends_with("_id") || text.starts_with(BY_ID) => *value = "some".into(),
                 _ => {}

@@ -23,7 +23,7 @@ use super::{
     ownership::{Standing, standing},
     plan::{self, Change, Side, Step},
     polls::Polls,
-    security::{Groups, Task},
+    security::{Groups, Task, listed::Listed},
     seen::Seen,
     settings::Settings,
     status,
@@ -170,7 +170,7 @@ impl Core {
             && let Some(swept) = self.sweeps.find(api, &self.memory.rounds, &question, known.touched).await?
         {
             (known.seen, known.floating) = (Some(swept.seen), swept.floating);
-            (known.read_at, known.shared) = (Some(swept.read_at), true);
+            (known.read_at, known.shared, known.listed) = (Some(swept.read_at), true, swept.listed);
             return Ok(());
         }
         known.seen = observe::locate(api, &question).await?.map(Seen::bare);
@@ -385,7 +385,9 @@ impl Core {
                 let digest = task.digest();
                 if known.group != Some(digest) {
                     known.group = None;
-                    self.groups.bring(api, task).await?;
+                    if !self.is_listed_in_line(op, task, &mut known.listed).await? {
+                        self.groups.bring(api, task).await?;
+                    }
                     known.group = Some(digest);
                 }
                 Ok(())
@@ -397,6 +399,19 @@ impl Core {
                     pending @ Progress::Pending { .. } => Err(Halt::Wait(pending)),
                 }
             }
+        }
+    }
+
+    /// Tells whether the reading that was shared shows the security group as wanted. It is used once.
+    pub(super) async fn is_listed_in_line(
+        &self,
+        op: &Op,
+        task: Task<'_>,
+        listed: &mut Option<Listed>,
+    ) -> Result<bool, CloudError> {
+        match listed.take().filter(|listed| listed.begun.elapsed() < GOES_ON) {
+            Some(listed) => self.groups.are_in_line(self.api(op), task, &listed).await,
+            None => Ok(false),
         }
     }
 

@@ -72,7 +72,10 @@ impl Core {
         }
         if let Some(task) = Self::task(order, seen) {
             let task = task?;
-            let found = self.groups.compare(self.api(op), task).await?;
+            let found = match self.is_listed_in_line(op, task, &mut known.listed).await? {
+                true => Vec::new(),
+                false => self.groups.compare(self.api(op), task).await?,
+            };
             known.group = found.is_empty().then(|| task.digest());
             changes.extend(found);
         }

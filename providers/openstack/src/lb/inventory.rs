@@ -99,7 +99,7 @@ impl LoadBalancers {
         let (service, cluster) = names::of_security_group(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
-        let uid = group.name.strip_prefix("lb-sg-")?.strip_suffix(&*suffix)?;
+        let uid = group.name.strip_prefix(names::GROUP_PREFIX)?.strip_suffix(&*suffix)?;
         let ours = *cluster == *self.core.cluster;
         ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(uid.into()) })
     }

@@ -17,7 +17,7 @@ use openstack_api::neutron::FloatingIp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{model::Wanted, nodes::Backend, seen::Seen};
+use super::{model::Wanted, nodes::Backend, security::listed::Listed, seen::Seen};
 
 /// Bounds of the pause between two looks at a balancer that is not ready.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -90,6 +90,8 @@ pub(super) struct Known {
     pub(super) read_at: Option<Instant>,
     /// Floating IP on the VIP's port.
     pub(super) floating: Attached,
+    /// Security group and ports of a reading that was shared.
+    pub(super) listed: Option<Listed>,
     /// What it was completely brought to, with these backends.
     pub(super) applied: Option<(Arc<Wanted>, Vec<Backend>)>,
     /// What the security group and the ports were completely brought to.
@@ -112,7 +114,8 @@ impl Known {
     /// Forgets what there is.
     pub(super) fn doubt(&mut self) {
         (self.seen, self.complete, self.shared, self.read_at) = (None, false, false, None);
-        (self.floating, self.applied, self.group, self.unfinished) = (Attached::Unread, None, None, false);
+        (self.floating, self.listed, self.group) = (Attached::Unread, None, None);
+        (self.applied, self.unfinished) = (None, false);
     }
 
     /// Returns how long to wait for the balancer: the longer it takes the longer, counted from its last change.

@@ -103,7 +103,7 @@ impl LoadBalancers {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
         let (memory, networks, groups) = (Memory::default(), Networks::default(), Groups::default());
-        let (sweeps, polls) = (Sweeps::default(), Polls::default());
+        let (sweeps, polls) = (Sweeps::new(settings.manage_security_groups), Polls::default());
         Ok(Self { core: Core { client, settings, features, cluster, memory, networks, groups, sweeps, polls } })
     }
 

@@ -66,9 +66,12 @@ pub fn floating_ip_description(cluster: &str, namespace: &str, service: &str) ->
     cut(&format!("{FLOATING_IP_PREFIX}{namespace}/{service} from cluster {cluster}"))
 }
 
+/// Begins the name of the security group of every Service.
+pub const GROUP_PREFIX: &str = "lb-sg-";
+
 /// Names the security group of a Service.
 pub fn security_group(uid: &str, namespace: &str, service: &str) -> Box<str> {
-    cut(&format!("lb-sg-{uid}-{namespace}-{service}"))
+    cut(&format!("{GROUP_PREFIX}{uid}-{namespace}-{service}"))
 }
 
 /// Describes the security group of a Service.

@@ -1,18 +1,19 @@
 //! One look at everything that the cluster has, shared by Services that are looked at for the first time.
 //!
-//! After a restart every Service is compared with the cloud. Balancers, listeners, pools, health monitors and floating IPs
-//! are read once for all of them, page by page; only the members of a pool are a request of its own, since Octavia has no
+//! After a restart every Service is compared with the cloud. Balancers, listeners, pools, health monitors and floating IPs,
+//! and where they are managed security groups and the ports of servers, are read once for all of them, page by page; only the members of a pool are a request of its own, since Octavia has no
 //! list of all. What the reading does not show, or shows amid a change, is looked at alone: it never proves that something
 //! is not there. In a project with many balancers of others the lists are long: no more pages are read than looks at single
 //! Services would have taken so far, and what was read is kept until more Services come.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
 use openstack_api::{
-    neutron::FloatingIp,
+    neutron::{FloatingIp, Port, SecurityGroup},
     octavia::{HealthMonitor, IdRef, Listener, LoadBalancer, Pool, ProvisioningStatus},
 };
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use super::{
     memory::{Attached, Round, Rounds},
     names,
     observe::Question,
+    security::listed::{Listed, Ports},
     seen::Seen,
     way::{PAGE, most_pages},
 };
@@ -34,8 +36,10 @@ use crate::client::{Call, NextPage, OsError, Request};
 const AGE: Duration = Duration::from_secs(300);
 
 /// The last reading. Whoever needs a newer one goes on with it, while others wait for that.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sweeps {
+    /// Whether Services have security groups.
+    groups: bool,
     sweep: tokio::sync::Mutex<Option<Sweep>>,
     /// Services that were looked at and not shown by a reading, and when, until the next reading is complete.
     looks: Mutex<HashMap<Box<str>, Instant>>,
@@ -50,6 +54,8 @@ enum Part {
     Pools,
     Monitors,
     FloatingIps,
+    Groups,
+    Ports,
     /// Everything is read.
     Nothing,
 }
@@ -68,16 +74,31 @@ struct Sweep {
     monitors: HashMap<Box<str>, HealthMonitor>,
     /// By the port that they are attached to.
     floating: HashMap<Box<str>, FloatingIp>,
+    /// Where groups are managed.
+    groups: Option<Groups>,
+}
+
+/// Security groups by name, and ports of servers.
+#[derive(Debug, Default)]
+struct Groups {
+    by_name: HashMap<Box<str>, Vec<SecurityGroup>>,
+    ports: Arc<Ports>,
 }
 
 /// What a reading shows of a Service: everything but members.
 pub(super) struct Swept {
     pub(super) seen: Seen,
     pub(super) floating: Attached,
+    pub(super) listed: Option<Listed>,
     pub(super) read_at: Instant,
 }
 
 impl Sweeps {
+    /// Makes it without a reading. `groups`: whether Services have security groups.
+    pub(super) fn new(groups: bool) -> Self {
+        Self { groups, sweep: tokio::sync::Mutex::default(), looks: Mutex::default() }
+    }
+
     /// Shows what there is of a Service, by a reading that is newer than what this process did last; nothing when the
     /// Service has to be looked at alone.
     ///
@@ -95,12 +116,12 @@ impl Sweeps {
         last.take_if(|sweep| sweep.begun.elapsed() >= AGE);
         let counts = |sweep: &Sweep| touched.is_none_or(|touched| sweep.round > touched);
         if !last.as_ref().is_some_and(|sweep| counts(sweep) && sweep.part == Part::Nothing) {
-            let most = most_pages(self.note(&question.who.uid));
+            let most = most_pages(self.note(&question.who.uid), self.groups);
             if !last.as_ref().is_some_and(counts) {
                 if most == 0 {
                     return Ok(None);
                 }
-                *last = Some(Sweep::begin(rounds));
+                *last = Some(Sweep::begin(rounds, self.groups));
             }
             let Some(sweep) = &mut *last else { return Ok(None) };
             match sweep.read(api, question.cluster, most).await {
@@ -128,7 +149,7 @@ impl Sweeps {
 }
 
 impl Sweep {
-    fn begin(rounds: &Rounds) -> Self {
+    fn begin(rounds: &Rounds, groups: bool) -> Self {
         Self {
             round: rounds.begin(),
             begun: Instant::now(),
@@ -140,6 +161,7 @@ impl Sweep {
             pools: HashMap::new(),
             monitors: HashMap::new(),
             floating: HashMap::new(),
+            groups: groups.then(Default::default),
         }
     }
 
@@ -199,14 +221,37 @@ impl Sweep {
                         self.floating.entry(port.into()).or_insert(row);
                     }
                 }
-                Part::Nothing
+                if self.groups.is_some() { Part::Groups } else { Part::Nothing }
             }
+            Part::Groups => self.read_groups(api).await?,
+            Part::Ports => self.read_ports(api).await?,
             Part::Nothing => return Ok(()),
         };
         if self.next.is_none() {
             self.part = then;
         }
         Ok(())
+    }
+
+    async fn read_groups(&mut self, api: Api<'_>) -> Result<Part, OsError> {
+        let rows = self.page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups").await?;
+        if let Some(groups) = &mut self.groups {
+            for row in rows.into_iter().filter(|row| row.name.starts_with(names::GROUP_PREFIX)) {
+                groups.by_name.entry(row.name.as_str().into()).or_default().push(row);
+            }
+        }
+        Ok(Part::Ports)
+    }
+
+    async fn read_ports(&mut self, api: Api<'_>) -> Result<Part, OsError> {
+        let rows = self.page::<Port>(api, Call::PortList, "ports").await?;
+        // Nobody has been shown them yet.
+        if let Some(ports) = self.groups.as_mut().and_then(|groups| Arc::get_mut(&mut groups.ports)) {
+            for row in rows {
+                ports.add(row);
+            }
+        }
+        Ok(Part::Nothing)
     }
 
     async fn page<T: DeserializeOwned>(&mut self, api: Api<'_>, call: Call, path: &str) -> Result<Vec<T>, OsError> {
@@ -249,6 +294,14 @@ impl Sweep {
             seen.monitors.insert(id.to_owned(), self.monitors.get(id)?.clone());
         }
         let floating = self.floating.get(balancer.vip_port_id.as_deref()?).cloned().into();
+        let listed = self.groups.as_mut().map(|groups| {
+            let name = names::security_group(&question.who.uid, &question.who.namespace, &question.who.name);
+            Listed {
+                begun: self.begun,
+                groups: groups.by_name.remove(&name).unwrap_or_default(),
+                ports: groups.ports.clone(),
+            }
+        });
         // Other Services of a shared balancer come for it as well.
         if balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX)).count() > 1 {
             (seen.listeners, seen.pools) = (listeners.to_vec(), pools.to_vec());
@@ -257,7 +310,7 @@ impl Sweep {
             seen.listeners = self.listeners.remove(&id).unwrap_or_default();
             seen.pools = self.pools.remove(&id).unwrap_or_default();
         }
-        Some(Swept { seen, floating, read_at: self.begun })
+        Some(Swept { seen, floating, listed, read_at: self.begun })
     }
 }
 

@@ -8,6 +8,8 @@ pub(super) const PAGE: &str = "1000";
 pub(super) const MOST_TAGS: usize = 30;
 /// Requests that a shared reading spares each Service: its balancer, listeners, pools, floating IP.
 const SPARED: usize = 4;
+/// And where it has a security group: the group, ports of its nodes, ports that have it.
+const SPARED_BY_GROUPS: usize = 3;
 
 /// How to ask whether balancers are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +38,9 @@ pub(super) fn way(waiting: usize, tags: bool, fits: Option<bool>) -> Way {
 
 /// Returns how many pages of everything may be read for so many Services, each of which would be looked at alone otherwise:
 /// no more than that would take. Others' balancers make the lists long, and nobody knows how long.
-pub(super) fn most_pages(services: usize) -> usize {
-    if services <= FEW { 0 } else { services * SPARED }
+pub(super) fn most_pages(services: usize, groups: bool) -> usize {
+    let spared = if groups { SPARED + SPARED_BY_GROUPS } else { SPARED };
+    if services <= FEW { 0 } else { services * spared }
 }
 
 #[cfg(test)]
@@ -64,6 +67,7 @@ mod tests {
 
     #[test]
     fn a_shared_reading_takes_no_more_than_what_it_spares() {
-        assert_eq!((most_pages(0), most_pages(3), most_pages(4), most_pages(300)), (0, 0, 16, 1200));
+        let pages = |groups| [0, 3, 4, 300].map(|services| most_pages(services, groups));
+        assert_eq!((pages(false), pages(true)), ([0, 0, 16, 1200], [0, 0, 28, 2100]));
     }
 }

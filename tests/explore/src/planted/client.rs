@@ -6,17 +6,18 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use ccm_testkit::apiserver::{ApiServer, Body, RequestInfo};
+use ccm_testkit::apiserver::{Action, ApiServer, Body, Match, RequestInfo};
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tower::Service as _;
+use tower::{BoxError, Service as _};
 
 use super::Bug;
 use crate::{
     objects::{FINALIZER, finalizers, text},
-    process::Process,
+    process::{AGENT, Process},
+    seam::Seam,
 };
 
 /// How the client of a process lies to it; by default not at all.
@@ -49,13 +50,39 @@ impl Lies {
                 let mut service = object.value();
                 service["metadata"]["finalizers"] = json!([FINALIZER]);
                 *self.held.lock() = Some(request.clone());
-                Some(answer(service.to_string().into()))
+                Some(told(service.to_string().into()))
             }
             Bug::LeaseUnchecked if info.resource == "leases" && info.is_write() && process.is_cut_off() => {
-                Some(answer(body.clone()))
+                Some(told(body.clone()))
             }
             _ => None,
         }
+    }
+
+    /// What a cache that lags answers in the server's place.
+    pub(crate) fn answer_from_the_past(&self, server: &ApiServer, info: &RequestInfo, query: &str, seam: &Seam) {
+        let is_one = info.verb == "list" && query.contains("fieldSelector=metadata.name");
+        if self.bug == Some(Bug::ReadFromCache)
+            && is_one
+            && let Some(version) = seam.stands()
+        {
+            let this = Match::resource(&info.resource).verb("list").user_agent(AGENT);
+            server.faults().add_times(this, Action::StaleRead(version), 1);
+        }
+    }
+
+    /// What the process makes of an answer.
+    pub(crate) fn believed(
+        &self,
+        answer: Result<Response<Body>, BoxError>,
+        info: &RequestInfo,
+        body: &Bytes,
+    ) -> Result<Response<Body>, BoxError> {
+        let writes = info.is_write() && info.resource == "services";
+        if answer.is_err() && writes && self.bug == Some(Bug::LostCountsAsMade) {
+            return Ok(told(body.clone()));
+        }
+        answer
     }
 
     /// What is sent before this request, late.
@@ -72,6 +99,9 @@ impl Lies {
 
     /// What is sent in place of this body.
     pub(crate) fn rewritten(&self, info: &RequestInfo, body: Bytes) -> Bytes {
+        if self.bug == Some(Bug::Unconditional) && info.is_write() {
+            return unconditional(body);
+        }
         let mut patch: Value = match self.bug {
             Some(Bug::NetworksForgotten) if info.verb == "patch" && info.resource == "nodes" => {
                 serde_json::from_slice(&body).unwrap_or_default()
@@ -97,7 +127,23 @@ fn adds_finalizer(info: &RequestInfo, body: &Bytes) -> bool {
     info.verb == "patch" && info.resource == "services" && finalizers(&patch).contains(&FINALIZER)
 }
 
-fn answer(body: Bytes) -> Response<Body> {
+/// A write without what it expects.
+fn unconditional(body: Bytes) -> Bytes {
+    let Ok(mut write) = serde_json::from_slice::<Value>(&body) else { return body };
+    if let Some(operations) = write.as_array_mut() {
+        operations.retain(|operation| operation["op"] != "test");
+    }
+    // A lease is not written without its version at all.
+    if write["kind"] != "Lease"
+        && let Some(metadata) = write.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.remove("uid");
+        metadata.remove("resourceVersion");
+    }
+    write.to_string().into()
+}
+
+fn told(body: Bytes) -> Response<Body> {
     let mut answer = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

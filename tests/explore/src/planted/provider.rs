@@ -14,14 +14,19 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, NodeFields, NodeView, ServiceView},
     provider::{
-        BackendSet, BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, LbOutcome, LbRef, LbSpec,
-        LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, PlannedChange, Presence, Progress, Route, RouteChange,
-        Routes,
+        BackendSet, BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, Inventory, LbOutcome, LbRef,
+        LbSpec, LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, OwnedObject, Owner, PlannedChange, Presence,
+        Progress, Route, RouteChange, Routes,
     },
+    runtime::gate::WriteGate,
 };
-use ccm_mock::MockProvider;
+use ccm_mock::{
+    MockCloud, MockProvider,
+    cloud::{BalancerState, LoadBalancer},
+};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::Bug;
 
@@ -35,6 +40,8 @@ pub(super) struct Planted {
     state: Mutex<State>,
     count: AtomicU64,
     late: Mutex<JoinSet<()>>,
+    /// Held by the one call that is under way.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -43,15 +50,37 @@ struct State {
     gone: BTreeSet<Arc<str>>,
     /// Routes as last listed.
     routes: Vec<Route>,
+    /// UIDs of Services whose balancers this process began to delete.
+    begun: BTreeSet<Box<str>>,
 }
 
 impl Planted {
     pub(super) fn new(bug: Bug, inner: Arc<MockProvider>) -> Self {
-        Self { bug, inner, state: Mutex::default(), count: AtomicU64::new(0), late: Mutex::new(JoinSet::new()) }
+        let (state, count, late) = (Mutex::default(), AtomicU64::new(0), Mutex::new(JoinSet::new()));
+        Self { bug, inner, state, count, late, turn: Arc::default() }
     }
 
     fn balancers(&self) -> &dyn LoadBalancers {
         self.inner.load_balancers().expect("the mock has load balancers")
+    }
+
+    fn in_cloud(&self) -> Vec<LoadBalancer> {
+        self.inner.cloud().map(MockCloud::load_balancers).unwrap_or_default()
+    }
+
+    /// Makes a call in a task of its own, after the one before, however long either takes.
+    async fn in_turn(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
+        let (inner, turn, want) = (self.inner.clone(), self.turn.clone(), want.clone());
+        let op = Op::new(op.cluster_name(), CancellationToken::new(), WriteGate::always_open());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        self.late.lock().spawn(async move {
+            let _turn = turn.lock().await;
+            if let Some(balancers) = inner.load_balancers() {
+                // Nobody may be left to hear it.
+                drop(tell.send(balancers.ensure(&op, &want, depth).await));
+            }
+        });
+        told.await.unwrap_or_else(|_| LbOutcome::pending(BEHIND, "its turn"))
     }
 }
 
@@ -61,7 +90,10 @@ impl CloudProvider for Planted {
     }
 
     fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        self.inner.claims_node(node)
+        match self.bug {
+            Bug::StrangersClaimed if !node.is_ready() => NodeClaim::Ours,
+            _ => self.inner.claims_node(node),
+        }
     }
 
     fn mutations(&self) -> &'static [&'static str] {
@@ -83,6 +115,10 @@ impl CloudProvider for Planted {
     fn routes(&self) -> Option<&dyn Routes> {
         Some(self)
     }
+
+    fn inventory(&self) -> Option<&dyn Inventory> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -93,6 +129,16 @@ impl Instances for Planted {
 
     async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
         let inner = self.inner.instances().expect("the mock has instances");
+        if self.bug == Bug::StrangersClaimed {
+            let is_ours = |query: &&NodeQuery| self.inner.claims_node(&query.node) == NodeClaim::Ours;
+            let ours: Vec<NodeQuery> = queries.iter().filter(is_ours).cloned().collect();
+            let mut answers = inner.describe(op, &ours).await?.into_iter();
+            let each = queries.iter().map(|query| match is_ours(&query) {
+                true => answers.next().unwrap_or(Ok(Presence::NotFound)),
+                false => Ok(Presence::NotFound),
+            });
+            return Ok(each.collect());
+        }
         let answers = inner.describe(op, queries).await;
         if self.bug != Bug::GoneOnError {
             return answers;
@@ -119,11 +165,20 @@ impl LoadBalancers for Planted {
         self.balancers().supports()
     }
 
+    fn classes(&self) -> Vec<Box<str>> {
+        let mut classes = self.balancers().classes();
+        classes.extend((self.bug == Bug::ClassIgnored).then(|| "other.example/lb".into()));
+        classes
+    }
+
     fn interpret(&self, service: &ServiceView) -> Claim {
         self.balancers().interpret(service)
     }
 
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
+        if self.bug == Bug::NoDeadline {
+            return self.in_turn(op, want, depth).await;
+        }
         let outcome = self.balancers().ensure(op, want, depth).await;
         match (self.bug, &outcome.result) {
             (Bug::StatusEarly, Err(_)) => LbOutcome::pending(BEHIND, "soon").with_status(guessed()),
@@ -160,6 +215,15 @@ impl LoadBalancers for Planted {
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
+        match self.bug {
+            Bug::DeletionForgotten if self.state.lock().begun.insert(lb.uid.clone()) => {
+                let mut rest = self.in_cloud().into_iter().filter(|balancer| *balancer.uid == *lb.uid);
+                if rest.any(|balancer| balancer.state == BalancerState::Deleting) {
+                    return Ok(Progress::Done);
+                }
+            }
+            _ => {}
+        }
         match (self.bug, self.balancers().delete(op, lb).await) {
             (Bug::FinalizerEarly, Ok(_)) | (Bug::DeletedOnError, Err(_)) => Ok(Progress::Done),
             (_, answer) => answer,
@@ -201,5 +265,26 @@ impl Routes for Planted {
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         self.inner.routes().expect("the mock has routes").apply(op, changes).await
+    }
+}
+
+#[async_trait]
+impl Inventory for Planted {
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        self.inner.inventory().expect("the mock keeps an inventory").list_owned(op).await
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let inventory = self.inner.inventory().expect("the mock keeps an inventory");
+        if let (Bug::DeletedByName, Owner::Service { namespace, name, .. }) = (self.bug, &object.owner) {
+            let is_namesake = |other: &OwnedObject| match &other.owner {
+                Owner::Service { namespace: place, name: other, .. } => (place, other) == (namespace, name),
+                _ => false,
+            };
+            for namesake in inventory.list_owned(op).await?.into_iter().filter(is_namesake) {
+                inventory.delete_owned(op, &namesake).await?;
+            }
+        }
+        inventory.delete_owned(op, object).await
     }
 }

@@ -31,6 +31,7 @@ const BASE: Scenario = Scenario {
     cloud: "",
     processes: 1,
     before: None,
+    between: None,
     story: |world| Box::pin(join(world, &["a", "b", "c"])),
 };
 

@@ -14,7 +14,7 @@ const FLAGS: &[&str] = &["--controllers=service"];
 const MOMENT: Duration = Duration::from_millis(1100);
 
 /// Creation, without what makes each scenario another.
-const BASE: Scenario = Scenario {
+pub(super) const BASE: Scenario = Scenario {
     name: "service-created",
     about: "a Service of type LoadBalancer is created",
     controllers: CONTROLLERS,
@@ -22,10 +22,11 @@ const BASE: Scenario = Scenario {
     cloud: "",
     processes: 1,
     before: Some(|world| Box::pin(nodes(world))),
+    between: None,
     story: |world| Box::pin(world.serve("web")),
 };
 
-pub(super) static ALL: [Scenario; 9] = [
+pub(super) static ALL: [Scenario; 10] = [
     BASE,
     Scenario {
         name: "service-slow-cloud",
@@ -53,6 +54,13 @@ pub(super) static ALL: [Scenario; 9] = [
         about: "a Service becomes ClusterIP and LoadBalancer again",
         before: Some(|world| Box::pin(served(world))),
         story: |world| Box::pin(unexposed_and_exposed(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-briefly",
+        about: "a Service of type ClusterIP becomes LoadBalancer and ClusterIP again",
+        before: Some(|world| Box::pin(unexposed(world))),
+        story: |world| Box::pin(exposed_and_unexposed(world)),
         ..BASE
     },
     Scenario {
@@ -85,12 +93,12 @@ pub(super) static ALL: [Scenario; 9] = [
     },
 ];
 
-fn initialized(name: &str) -> NodeSpec {
+pub(super) fn initialized(name: &str) -> NodeSpec {
     NodeSpec::new(name).initialized().provider_id(format!("mock://r1/{name}"))
 }
 
 /// Two initialised nodes.
-async fn nodes(world: &World) -> Result<(), String> {
+pub(super) async fn nodes(world: &World) -> Result<(), String> {
     for name in ["a", "b"] {
         world.join(initialized(name)).await?;
     }
@@ -125,6 +133,17 @@ async fn unexposed_and_exposed(world: &World) -> Result<(), String> {
     world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
     settled(world).await?;
     world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await
+}
+
+async fn unexposed(world: &World) -> Result<(), String> {
+    nodes(world).await?;
+    world.serve_with("web", json!({"type": "ClusterIP"})).await
+}
+
+async fn exposed_and_unexposed(world: &World) -> Result<(), String> {
+    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await?;
+    settled(world).await?;
+    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await
 }
 
 async fn hasty(world: &World) -> Result<(), String> {

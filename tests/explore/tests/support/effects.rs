@@ -36,7 +36,7 @@ impl After<'_> {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const EFFECTS: [Effect; 10] = [
+const EFFECTS: [Effect; 14] = [
     Effect {
         scenario: "service-created",
         plan: "cloud.create_load_balancer.default.web#1/crash-before",
@@ -78,6 +78,26 @@ const EFFECTS: [Effect; 10] = [
         seen: |after| after.first("api.watch.services#2").is_some_and(|time| time >= 30 * SECOND),
     },
     Effect {
+        scenario: "service-changed",
+        plan: "cloud.get_load_balancer.default.web#2/rewind",
+        seen: |after| after.first("api.watch.services#2").is_none(),
+    },
+    Effect {
+        scenario: "service-changed",
+        plan: "cloud.get_load_balancer.default.web#1/stale-start",
+        seen: |after| after.others_alone(),
+    },
+    Effect {
+        scenario: "service-created",
+        plan: "api.patch.services.status.default.web#1/crash-late",
+        seen: |after| after.others_alone() && after.first("api.patch.services.status.default.web#2").is_some(),
+    },
+    Effect {
+        scenario: "fail-over",
+        plan: "api.patch.nodes.status.c#1/late",
+        seen: |after| after.first("api.patch.nodes.status.c#2").is_some(),
+    },
+    Effect {
         scenario: "fail-over",
         plan: "api.patch.nodes.status.c#1/cut-off",
         seen: |after| after.another_writes() && after.first("api.update.leases").is_some(),
@@ -93,7 +113,7 @@ const EFFECTS: [Effect; 10] = [
 pub(crate) fn trials(explorer: &Arc<Explorer>) -> Vec<Trial> {
     let trial = |effect: &'static Effect| {
         let explorer = explorer.clone();
-        let name = format!("effects/{}/{}", effect.scenario, effect.plan);
+        let name = format!("explore/effects/{}/{}", effect.scenario, effect.plan);
         Trial::test(name, move || check(&explorer, effect).map_err(Failed::from))
     };
     EFFECTS.iter().map(trial).collect()
@@ -106,8 +126,9 @@ fn check(explorer: &Explorer, effect: &Effect) -> Result<(), String> {
     let at = outcome.steps.iter().position(|step| step.fault.is_some());
     let at = at.ok_or_else(|| format!("the fault did not happen:\n{}", steps.join("\n")))?;
     let after = After { fault: &outcome.steps[at], steps: &outcome.steps[at + 1..] };
-    if outcome.findings.is_empty() && (effect.seen)(&after) {
+    let had = outcome.happened.iter().all(|(_, had)| *had);
+    if outcome.findings.is_empty() && had && (effect.seen)(&after) {
         return Ok(());
     }
-    Err(format!("{}\n{}", outcome.findings.join("\n"), steps.join("\n")))
+    Err(format!("it had an effect: {had}\n{}\n{}", outcome.findings.join("\n"), steps.join("\n")))
 }

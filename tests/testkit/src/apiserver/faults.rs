@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -218,6 +219,11 @@ impl Faults {
         self.shared.watches.tell(matching, |s| s.rewind = Some((s.rewind.map_or(0, |(n, _)| n + 1), version)))
     }
 
+    /// How many events have been told again because of [`rewind_watches`](Self::rewind_watches), by all watches together.
+    pub fn retold(&self) -> u64 {
+        self.shared.watches.retold.load(Ordering::Relaxed)
+    }
+
     /// How many matching watches are open.
     pub fn open_watches(&self, matching: &Match) -> usize {
         self.shared.watches.tell(matching, |_| {})
@@ -253,6 +259,7 @@ impl Faults {
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     inner: Mutex<OpenWatches>,
+    retold: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -276,6 +283,8 @@ struct WatchState {
 pub(crate) struct WatchFate {
     state: signal::Receiver<WatchState>,
     rewound: Option<(u64, u64)>,
+    /// Counts events that are told again.
+    retold: Arc<AtomicU64>,
 }
 
 impl Watches {
@@ -288,7 +297,7 @@ impl Watches {
         let id = inner.next;
         inner.next += 1;
         inner.open.insert(id, (info.clone(), sender));
-        WatchFate { state, rewound: None }
+        WatchFate { state, rewound: None, retold: self.retold.clone() }
     }
 
     fn tell(&self, matching: &Match, change: impl Fn(&mut WatchState)) -> usize {
@@ -342,6 +351,11 @@ impl WatchFate {
         }
         self.rewound = rewind;
         rewind.map(|(_, version)| version)
+    }
+
+    /// Notes events that were told before.
+    pub(crate) fn retell(&self, events: u64) {
+        self.retold.fetch_add(events, Ordering::Relaxed);
     }
 
     /// Resolves when the script did something to this watch.

@@ -43,6 +43,8 @@ pub(crate) struct Watch {
     selector: Selector,
     encoder: Encoder,
     position: u64,
+    /// How far it had come before it went back.
+    told: u64,
     pending: VecDeque<Bytes>,
     changed: signal::Receiver<()>,
     fate: WatchFate,
@@ -97,6 +99,7 @@ impl Watch {
             selector,
             encoder,
             position: version.unwrap_or(0),
+            told: 0,
             pending: VecDeque::new(),
             deadline: now + timeout,
             bookmarks,
@@ -141,6 +144,7 @@ impl Watch {
             }
             if !self.fate.is_frozen() {
                 if let Some(version) = self.fate.take_rewind() {
+                    self.told = self.told.max(self.position);
                     self.position = version;
                 }
                 if let Some(line) = self.pending.pop_front() {
@@ -167,6 +171,7 @@ impl Watch {
                 self.position = backlog.upto;
                 for event in &backlog.events {
                     let line = self.encode(event);
+                    self.fate.retell(u64::from(line.is_some() && event.version <= self.told));
                     self.pending.extend(line);
                 }
                 // Events that the selector hides still count as progress.

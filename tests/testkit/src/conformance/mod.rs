@@ -26,6 +26,7 @@
 
 mod balancers;
 mod bench;
+mod calls;
 mod instances;
 mod limit;
 mod report;
@@ -46,6 +47,7 @@ use ccm_core::{
 use futures::future::BoxFuture;
 
 pub use balancers::{Clients, CloudBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
+pub use calls::CallScript;
 pub use instances::INSTANCE_RULES;
 pub use limit::Limits;
 pub use report::{Case, Outcome, Report};

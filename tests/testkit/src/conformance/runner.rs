@@ -67,20 +67,21 @@ impl Suite {
         };
         let thread = match thread::Builder::new().name(self.name.to_owned()).spawn(work) {
             Ok(thread) => thread,
-            Err(error) => return watch.broken_off(&format!("no thread could be started: {error}")),
+            Err(error) => return watch.broken_off(self.name, &format!("no thread could be started: {error}")),
         };
         let report = loop {
             match ended.recv_timeout(GLANCE) {
                 Ok(Ok(report)) => break report,
-                Ok(Err(error)) => break watch.broken_off(&format!("the suite failed: {error:#}")),
+                Ok(Err(error)) => break watch.broken_off(self.name, &format!("the suite failed: {error:#}")),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     if let Some(quiet) = watch.stuck() {
-                        break watch.broken_off(&format!("keeps its thread: nothing has happened for {quiet:.1?}"));
+                        break watch
+                            .broken_off(self.name, &format!("keeps its thread: nothing has happened for {quiet:.1?}"));
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     let text = thread.join().err().map(|panic| panic_text(&*panic).to_owned());
-                    break watch.broken_off(&format!("the suite panicked: {}", text.unwrap_or_default()));
+                    break watch.broken_off(self.name, &format!("the suite panicked: {}", text.unwrap_or_default()));
                 }
             }
         };

@@ -30,7 +30,6 @@ pub struct Watch(Arc<Mutex<Seen>>);
 #[derive(Debug)]
 struct Seen {
     limits: Limits,
-    suite: &'static str,
     cases: Vec<Case>,
     /// Rules that have no result yet, the current one last.
     left: Vec<(&'static str, &'static str)>,
@@ -43,7 +42,7 @@ struct Seen {
 impl Default for Seen {
     fn default() -> Self {
         let (cases, left, panics) = (Vec::new(), Vec::new(), Vec::new());
-        Self { limits: Limits::default(), suite: "", cases, left, since: Instant::now(), panics }
+        Self { limits: Limits::default(), cases, left, since: Instant::now(), panics }
     }
 }
 
@@ -99,7 +98,7 @@ impl Watch {
         limits: Limits,
         clean: Clean<C>,
     ) -> Report {
-        self.begin(suite, rules, limits);
+        self.begin(rules, limits);
         let began = Instant::now();
         let mut report = Report::new(suite);
         for rule in rules {
@@ -120,9 +119,9 @@ impl Watch {
         report
     }
 
-    fn begin<C: ?Sized>(&self, suite: &'static str, rules: &[Rule<C>], limits: Limits) {
+    fn begin<C: ?Sized>(&self, rules: &[Rule<C>], limits: Limits) {
         let left = rules.iter().rev().map(|rule| (rule.id, rule.expected)).collect();
-        *self.0.lock() = Seen { limits, suite, left, ..Seen::default() };
+        *self.0.lock() = Seen { limits, left, ..Seen::default() };
     }
 
     fn ended(&self, report: &Report) {
@@ -155,9 +154,9 @@ impl Watch {
     }
 
     /// Makes a report of a suite that is not going to end; `seen` says what is wrong.
-    pub(super) fn broken_off(&self, seen: &str) -> Report {
+    pub(super) fn broken_off(&self, suite: &'static str, seen: &str) -> Report {
         let mut state = self.0.lock();
-        let (current, suite) = (state.left.pop(), state.suite);
+        let current = state.left.pop();
         let mut report = Report::of(suite, std::mem::take(&mut state.cases));
         let (id, expected) = current.unwrap_or(("suite", "the suite begins and ends"));
         report.fail(id, expected, seen.to_owned());

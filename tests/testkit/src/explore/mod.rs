@@ -1,7 +1,8 @@
 //! Explorer of faults: runs a scenario again and again, each time with another fault at one of its calls, and compares the
 //! end with that of the run without faults.
 //!
-//! Every kind of fault is tried at every call, then pairs of faults by chance. A scenario is whatever a provider does until
+//! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn, then pairs of faults by
+//! chance. A scenario is whatever a provider does until
 //! it is done; how a kind of fault looks on its cloud's wire is the scenario's own. What both need in between, the count of
 //! calls and the death of a process, is a [`Journey`].
 //!
@@ -20,23 +21,24 @@
 //! # }
 //! ```
 
+mod environment;
 mod journey;
 mod report;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{collections::BTreeMap, fmt, io::Write as _, str::FromStr, sync::Arc};
 
-use anyhow::Context as _;
 use async_trait::async_trait;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 pub use self::{
+    environment::{Effort, Environment},
     journey::{Call, Journey},
     report::{Failure, Report},
 };
 
-/// A kind of fault, at one call.
+/// A kind of fault, at one call. Its name is that of the exploration of the framework where both mean the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The process dies before the call is sent.
@@ -67,11 +69,15 @@ pub enum Kind {
     Broken,
     /// Refused because the cloud is down (503).
     Unavailable,
+    /// A read shows what was there before the last change.
+    Stale,
+    /// So do this read and all others for some seconds.
+    Lagging,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::DiesBefore,
         Self::DiesAfter,
         Self::AnswerLost,
@@ -86,7 +92,36 @@ impl Kind {
         Self::OverLimit,
         Self::Broken,
         Self::Unavailable,
+        Self::Stale,
+        Self::Lagging,
     ];
+
+    /// Its name, as on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DiesBefore => "crash-before",
+            Self::DiesAfter => "crash-after",
+            Self::AnswerLost => "lost",
+            Self::TimesOut => "hang",
+            Self::CutShort => "cut-short",
+            Self::Garbage => "garbage",
+            Self::Delayed => "delay",
+            Self::Unauthorized => "status-401",
+            Self::StrangeAbsence => "status-404",
+            Self::Busy => "status-409",
+            Self::Throttled => "status-429",
+            Self::OverLimit => "status-413",
+            Self::Broken => "status-500",
+            Self::Unavailable => "status-503",
+            Self::Stale => "stale",
+            Self::Lagging => "lag",
+        }
+    }
+
+    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in the end only.
+    pub fn is_past(self) -> bool {
+        matches!(self, Self::Stale | Self::Lagging)
+    }
 }
 
 /// Faults by the number of the call that they hit, from 1.
@@ -95,8 +130,8 @@ pub struct Faults(pub BTreeMap<usize, Kind>);
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<_> = self.0.iter().map(|(call, kind)| format!("{call}={kind:?}")).collect();
-        f.write_str(&all.join(","))
+        let all: Vec<_> = self.0.iter().map(|(call, kind)| format!("{call}/{}", kind.as_str())).collect();
+        f.write_str(&all.join("/"))
     }
 }
 
@@ -104,26 +139,33 @@ impl FromStr for Faults {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let one = |part: &str| {
-            let (call, name) = part.split_once('=').ok_or_else(|| format!("{part:?} is not <call>=<kind>"))?;
-            let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name);
+        let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
+        let each = parts.chunks(2).map(|pair| {
+            let [call, name] = pair else { return Err(format!("{text:?} is not <call>/<fault>")) };
+            let kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == *name);
             let kind = kind.ok_or_else(|| format!("{name:?} is no kind of fault"))?;
             Ok((call.parse().map_err(|error| format!("{call:?}: {error}"))?, kind))
-        };
-        text.split(',').filter(|part| !part.is_empty()).map(one).collect::<Result<_, String>>().map(Self)
+        });
+        each.collect::<Result<_, String>>().map(Self)
     }
 }
 
 /// What is explored.
 #[async_trait]
 pub trait Scenario: Send + Sync {
-    /// Name, without colon, unique among those of a program.
+    /// Name, without slash, unique among those of a program.
     fn name(&self) -> String;
 
-    /// Tells whether a fault of this kind can happen to a call, by default each to any.
+    /// Tells whether a fault of this kind can happen to a call, by default each to any, but for those of a cloud whose reads
+    /// [show the past](Kind::is_past).
     fn applies(&self, kind: Kind, call: &Call) -> bool {
-        let _ = (kind, call);
-        true
+        let _ = call;
+        !kind.is_past()
+    }
+
+    /// What runs it again, after the variable that says with which faults: the rest of a line for a shell.
+    fn command(&self) -> &'static str {
+        ""
     }
 
     /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a description of the end that is
@@ -137,6 +179,8 @@ pub trait Scenario: Send + Sync {
 /// Which faults are tried.
 #[derive(Clone, Debug)]
 pub struct Explorer {
+    /// Whether every kind of fault is tried at every call.
+    pub effort: Effort,
     /// Seed of the pairs.
     pub seed: u64,
     /// How many pairs of faults are tried.
@@ -145,30 +189,71 @@ pub struct Explorer {
     pub replay: Option<(String, Faults)>,
 }
 
+/// How many of the kinds of faults are tried at each call when the exploration is bounded, beside those of [`ALWAYS`].
+const IN_TURN: usize = 2;
+/// What is tried at each call in any case: the effect is there, and nobody knows of it.
+const ALWAYS: Kind = Kind::DiesAfter;
+
 impl Explorer {
-    /// Reads `EXPLORE_SEED` (by default by chance), `EXPLORE_PAIRS` (by default 10), and `EXPLORE_REPLAY`, a line as failures
-    /// show it.
+    /// Reads the [`Environment`]. By default 10 pairs are tried, 50 when everything is explored.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// One of the variables cannot be read.
     pub fn of_environment() -> anyhow::Result<Self> {
-        let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text.parse().map(Some).with_context(|| format!("{name}={text:?}")),
-            Err(_) => Ok(None),
-        };
-        let replay = std::env::var("EXPLORE_REPLAY").ok().map(|text| match text.split_once(':') {
+        Self::of(&Environment::read()?)
+    }
+
+    /// Explores as is asked for.
+    ///
+    /// # Errors
+    /// The run that is to be done again is not `<scenario>/<call>/<fault>`.
+    pub fn of(environment: &Environment) -> anyhow::Result<Self> {
+        let Environment { effort, seed, pairs, ref replay } = *environment;
+        let replay = replay.as_deref().map(|text| match text.split_once('/') {
             Some((name, faults)) => Ok((name.to_owned(), faults.parse().map_err(anyhow::Error::msg)?)),
-            None => Err(anyhow::anyhow!("EXPLORE_REPLAY={text:?} is not <scenario>:<call>=<kind>,…")),
+            None => Err(anyhow::anyhow!("CCM_EXPLORE_REPLAY={text:?} is not <scenario>/<call>/<fault>")),
         });
-        let pairs = number("EXPLORE_PAIRS")?.map_or(Ok(10), usize::try_from)?;
-        let seed = number("EXPLORE_SEED")?.unwrap_or_else(rand::random);
-        Ok(Self { seed, pairs, replay: replay.transpose()? })
+        let pairs = pairs.unwrap_or(if effort == Effort::Full { 50 } else { 10 });
+        Ok(Self { effort, seed, pairs, replay: replay.transpose()? })
+    }
+
+    /// Reads the same, with a seed and a number of pairs where nothing is said. Every kind is tried that a scenario lets
+    /// happen: it is for scenarios that choose a few themselves.
+    ///
+    /// # Errors
+    /// As [`of_environment`](Self::of_environment).
+    pub fn bounded(seed: u64, pairs: usize) -> anyhow::Result<Self> {
+        let given = |name: &str| std::env::var_os(name).is_some();
+        let said = Self::of_environment()?;
+        let seed = if given("CCM_EXPLORE_SEED") { said.seed } else { seed };
+        let pairs = if given("CCM_EXPLORE_PAIRS") { said.pairs } else { pairs };
+        Ok(Self { effort: Effort::Full, seed, pairs, ..said })
+    }
+
+    /// Explores scenarios one after another, and says of each how many faults there were.
+    ///
+    /// # Panics
+    /// A run went wrong.
+    pub async fn check<S: Scenario>(&self, scenarios: impl IntoIterator<Item = S>) {
+        let mut wrong = Vec::new();
+        for scenario in scenarios {
+            let report = self.explore(&scenario).await;
+            // Past the capture of tests, so that it is seen of those that pass as well.
+            drop(writeln!(std::io::stderr(), "{report}"));
+            if !report.passed() {
+                wrong.push(report.to_string());
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     /// Explores a scenario. A panic in a run ends it, with the faults that led there.
     pub async fn explore(&self, scenario: &dyn Scenario) -> Report {
         let name = scenario.name();
-        let mut report = Report::new(&name, self.seed);
+        let mut report = Report::new(&name, self.seed, scenario.command());
+        if self.replay.as_ref().is_some_and(|(only, _)| *only != name) {
+            return report;
+        }
         let (peace, calls) = once(scenario, Faults::default()).await;
         let peace = match peace {
             Ok(peace) => peace,
@@ -179,16 +264,17 @@ impl Explorer {
         };
         report.points = calls.len();
         let chosen = match &self.replay {
-            Some((only, faults)) if *only == name => vec![faults.clone()],
-            Some(_) => Vec::new(),
-            None => singles(scenario, &calls).chain(self.pairs(calls.len())).collect(),
+            Some((_, faults)) => vec![faults.clone()],
+            None => self.singles(scenario, &calls).chain(self.pairs(scenario, &calls)).collect(),
         };
         for faults in chosen {
             match faults.0.len() {
                 1 => report.singles += 1,
                 _ => report.more += 1,
             }
-            match once(scenario, faults.clone()).await.0 {
+            let (end, calls) = once(scenario, faults.clone()).await;
+            report.missed += usize::from(faults.0.keys().any(|call| *call > calls.len()));
+            match end {
                 Ok(end) if end == peace => {}
                 Ok(end) => report.fail(faults, &report::difference(&peace, &end)),
                 Err(seen) => report.fail(faults, &seen),
@@ -197,24 +283,36 @@ impl Explorer {
         report
     }
 
-    fn pairs(&self, calls: usize) -> Vec<Faults> {
+    /// Every kind of fault at every call, or at each some of them, all in turn.
+    fn singles<'a>(&self, scenario: &'a dyn Scenario, calls: &'a [Call]) -> impl Iterator<Item = Faults> + 'a {
+        let full = self.effort == Effort::Full;
+        (1..).zip(calls).flat_map(move |(at, call)| {
+            let possible: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| scenario.applies(*kind, call)).collect();
+            let count = possible.len();
+            let turn = |place: usize| (place + count - at * IN_TURN % count) % count < IN_TURN;
+            let chosen = possible.into_iter().enumerate();
+            let chosen = chosen.filter(|(place, kind)| full || *kind == ALWAYS || turn(*place));
+            chosen.map(|(_, kind)| Faults([(at, kind)].into())).collect::<Vec<_>>()
+        })
+    }
+
+    fn pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
+        let possible = |kind: &Kind| calls.iter().any(|call| scenario.applies(*kind, call));
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(possible).collect();
+        if kinds.is_empty() {
+            return Vec::new();
+        }
+        let calls = calls.len();
         let mut chance = StdRng::seed_from_u64(self.seed);
         // The first fault makes the way longer: the second may hit what is done about it.
         let mut pair = || {
             let first = chance.random_range(1..=calls.max(1));
             let second = first + chance.random_range(1..=calls.max(1));
-            let mut kind = || Kind::ALL[chance.random_range(0..Kind::ALL.len())];
+            let mut kind = || kinds[chance.random_range(0..kinds.len())];
             Faults([(first, kind()), (second, kind())].into())
         };
         (0..self.pairs).map(|_| pair()).collect()
     }
-}
-
-/// Every kind of fault at every call.
-fn singles<'a>(scenario: &'a dyn Scenario, calls: &'a [Call]) -> impl Iterator<Item = Faults> + 'a {
-    let each = (1..).zip(calls).flat_map(|(at, call)| Kind::ALL.map(|kind| (at, kind, call)));
-    let possible = each.filter(|(_, kind, call)| scenario.applies(*kind, call));
-    possible.map(|(at, kind, _)| Faults([(at, kind)].into()))
 }
 
 /// Runs a scenario, and tells which calls it made.

@@ -16,10 +16,14 @@ pub struct Report {
     pub singles: usize,
     /// How many runs had more than one.
     pub more: usize,
-    /// Seed of those.
+    /// In how many runs a fault did not happen, since fewer calls were made.
+    pub missed: usize,
+    /// Seed of those with more than one.
     pub seed: u64,
     /// What went wrong.
     pub failures: Vec<Failure>,
+    /// What runs it again.
+    pub command: &'static str,
 }
 
 /// A run that went wrong.
@@ -32,8 +36,9 @@ pub struct Failure {
 }
 
 impl Report {
-    pub(super) fn new(scenario: &str, seed: u64) -> Self {
-        Self { scenario: scenario.to_owned(), points: 0, singles: 0, more: 0, seed, failures: Vec::new() }
+    pub(super) fn new(scenario: &str, seed: u64, command: &'static str) -> Self {
+        let scenario = scenario.to_owned();
+        Self { scenario, points: 0, singles: 0, more: 0, missed: 0, seed, failures: Vec::new(), command }
     }
 
     pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
@@ -48,8 +53,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, points, singles, more, seed, failures } = self;
-        write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (seed {seed})")?;
+        let Self { scenario, points, singles, more, missed, seed, failures, command } = self;
+        write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (CCM_EXPLORE_SEED={seed})")?;
+        if *missed > 0 {
+            write!(f, ", in {missed} runs a fault did not happen")?;
+        }
         if failures.is_empty() {
             return write!(f, ", all end alike");
         }
@@ -57,14 +65,24 @@ impl fmt::Display for Report {
         for failure in failures.iter().take(SHOWN) {
             write!(
                 f,
-                "\n  EXPLORE_REPLAY='{scenario}:{}'\n    {}",
-                failure.faults,
+                "\n  {}\n    {}",
+                again(&format!("{scenario}/{}", failure.faults), command),
                 failure.seen.replace('\n', "\n    ")
             )?;
         }
         let rest: Vec<_> = failures.iter().skip(SHOWN).map(|failure| failure.faults.to_string()).collect();
         if rest.is_empty() { Ok(()) } else { write!(f, "\n  and with {}", rest.join(" ")) }
     }
+}
+
+/// The command that does a run again; without one of the scenario's own, it is for all explorations of the package.
+fn again(run: &str, command: &str) -> String {
+    if !command.is_empty() {
+        return format!("again: CCM_EXPLORE_REPLAY='{run}' {command}");
+    }
+    // Cargo tells a program that it runs which package it is of.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
+    format!("again: CCM_EXPLORE_REPLAY='{run}' cargo test -p {package} explore")
 }
 
 /// Tells which lines of two descriptions are only in one of them.

@@ -17,7 +17,7 @@ impl Scenario for Toy {
     }
 
     fn applies(&self, kind: Kind, call: &Call) -> bool {
-        kind != Kind::Busy || call.writes
+        !kind.is_past() && (kind != Kind::Busy || call.writes)
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
@@ -69,7 +69,7 @@ async fn call<T>(journey: &Journey, writes: bool, effect: impl FnOnce() -> T) ->
 
 fn explorer(pairs: usize, replay: Option<&str>) -> Explorer {
     let replay = replay.map(|faults| ("toy".to_owned(), faults.parse().unwrap()));
-    Explorer { seed: 7, pairs, replay }
+    Explorer { effort: Effort::Full, seed: 7, pairs, replay }
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,10 +84,10 @@ async fn every_kind_is_tried_at_every_call_that_it_can_hit() {
 async fn what_ends_otherwise_is_found_with_the_faults_that_show_it_again() {
     let report = explorer(0, None).explore(&Toy { careful: false }).await;
     assert!(!report.passed());
-    let lost: Faults = "2=AnswerLost".parse().unwrap();
+    let lost: Faults = "2/lost".parse().unwrap();
     let found = report.failures.iter().find(|failure| failure.faults == lost).unwrap();
     assert_eq!(found.seen, "the end is another one:\n-1 3 things\n+1 5 things");
-    assert!(report.to_string().contains("EXPLORE_REPLAY='toy:"), "{report}");
+    assert!(report.to_string().contains("CCM_EXPLORE_REPLAY='toy/"), "{report}");
     let again = explorer(0, Some(&lost.to_string())).explore(&Toy { careful: false }).await;
     assert_eq!((again.singles, &again.failures[..]), (1, std::slice::from_ref(found)));
 }
@@ -95,15 +95,68 @@ async fn what_ends_otherwise_is_found_with_the_faults_that_show_it_again() {
 #[test]
 fn faults_are_read_as_they_are_written() {
     let faults = Faults([(3, Kind::Busy), (12, Kind::DiesAfter)].into());
-    assert_eq!(faults.to_string(), "3=Busy,12=DiesAfter");
+    assert_eq!(faults.to_string(), "3/status-409/12/crash-after");
     assert_eq!(faults.to_string().parse(), Ok(faults));
-    for wrong in ["3", "x=Busy", "3=Lazy"] {
+    for wrong in ["3", "x/status-409", "3/lazy", "3/lost/4"] {
         assert!(wrong.parse::<Faults>().is_err(), "{wrong}");
     }
 }
 
 #[test]
+fn kinds_have_names_of_their_own() {
+    let names: std::collections::BTreeSet<_> = Kind::ALL.map(Kind::as_str).into();
+    assert_eq!(names.len(), Kind::ALL.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
+    let bounded = Explorer { effort: Effort::Bounded, ..explorer(0, None) };
+    let calls: Vec<_> = (0..20).map(|n| Call { writes: n % 2 == 0, what: String::new() }).collect();
+    let toy = Toy { careful: true };
+    let chosen: Vec<_> = bounded.singles(&toy, &calls).map(|faults| faults.0.into_iter().next().unwrap()).collect();
+    for call in 1..=20 {
+        let at = chosen.iter().filter(|(at, _)| *at == call).count();
+        assert!(at == IN_TURN || at == IN_TURN + 1, "{at} faults at call {call}");
+        assert!(chosen.contains(&(call, ALWAYS)), "{call}");
+    }
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_past()) {
+        assert!(chosen.iter().any(|(_, other)| *other == kind), "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_that_did_not_happen_is_counted() {
+    let report = explorer(0, Some("99/lost")).explore(&Toy { careful: true }).await;
+    assert_eq!((report.singles, report.missed), (1, 1));
+    assert!(report.to_string().contains("in 1 runs a fault did not happen"), "{report}");
+}
+
+#[test]
+fn the_environment_is_read_and_what_cannot_be_is_named() {
+    let of = |pairs: &[(&str, &str)]| {
+        let pairs: BTreeMap<_, _> = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        Environment::of(|name| pairs.get(name).cloned())
+    };
+    let bounded = Environment { effort: Effort::Bounded, seed: 1, pairs: None, replay: None };
+    assert_eq!(of(&[]).unwrap(), bounded);
+    assert_eq!(of(&[("CCM_EXPLORE", ""), ("CCM_EXPLORE_SEED", "7")]).unwrap(), Environment { seed: 7, ..bounded });
+    let full = [("CCM_EXPLORE", "full"), ("CCM_EXPLORE_PAIRS", "3"), ("CCM_EXPLORE_REPLAY", "toy/2/lost")];
+    let full = of(&full).unwrap();
+    assert_eq!((full.effort, full.pairs), (Effort::Full, Some(3)));
+    assert_eq!(Explorer::of(&full).unwrap().replay, Some(("toy".to_owned(), "2/lost".parse().unwrap())));
+    for (name, wrong) in [("CCM_EXPLORE", "all"), ("CCM_EXPLORE_SEED", "x"), ("CCM_EXPLORE_PAIRS", "-1")] {
+        assert!(of(&[(name, wrong)]).unwrap_err().to_string().contains(name));
+    }
+    let nothing = Environment { replay: Some("toy".to_owned()), ..full };
+    assert!(Explorer::of(&nothing).unwrap_err().to_string().contains("CCM_EXPLORE_REPLAY"));
+}
+
+#[test]
 fn a_seed_gives_the_same_pairs() {
-    assert_eq!(explorer(9, None).pairs(5), explorer(9, None).pairs(5));
-    assert_ne!(explorer(9, None).pairs(5), Explorer { seed: 8, ..explorer(9, None) }.pairs(5));
+    let calls: [Call; 5] = std::array::from_fn(|_| Call { writes: false, what: "thing".to_owned() });
+    let pairs = |seed| Explorer { seed, ..explorer(50, None) }.pairs(&Toy { careful: true }, &calls);
+    assert_eq!(pairs(7), pairs(7));
+    assert_ne!(pairs(7), pairs(8));
+    let kinds: Vec<Kind> = pairs(7).into_iter().flat_map(|faults| faults.0.into_values()).collect();
+    assert!(kinds.iter().all(|kind| !kind.is_past() && *kind != Kind::Busy), "{kinds:?}");
 }

@@ -1,3 +1,4 @@
+mod book;
 mod front;
 mod nodes;
 mod removal;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress};
+use ccm_core::provider::{Depth, ErrorKind, Inventory, LoadBalancers, Owner, Progress};
 
 use super::rig::{Rig, published, reference, service, with};
 use crate::{
     api::{
-        Action,
+        Action, Tags,
         ec2::{AuthorizeSecurityGroupIngress, CreateSecurityGroup, RevokeSecurityGroupIngress, Rule, RuleSource},
-        elb::DeleteLoadBalancer,
+        elb::{CreateListener, DeleteListener, DeleteLoadBalancer, ElbProtocol, ListenerSpec},
     },
     config::Settings,
     fake::CLUSTER,
@@ -263,4 +263,37 @@ async fn a_balancer_that_is_in_use_keeps_its_target_groups_and_rules() {
     assert_eq!(rig.reasons(), ["LoadBalancerInUse"]);
     rig.remove(&web).await;
     assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
+    let rig = Rig::new(2);
+    let web = service("web", &[80]);
+    let web = published(&web, &rig.settle(&web).await);
+    let group = rig.aws.target_groups()[0].arn.clone();
+    let ours = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();
+    rig.aws.ask(DeleteListener { arn: ours }).await.unwrap();
+    let theirs = rig.aws.foreign_balancer("theirs", "network", &rig.world.public, &[]);
+    let spec = ListenerSpec {
+        port: 8080.try_into().unwrap(),
+        protocol: ElbProtocol::Tcp,
+        target_group: group.clone(),
+        certificate: None,
+        ssl_policy: None,
+        alpn_policy: None,
+    };
+    rig.aws.ask(CreateListener { load_balancer: theirs, spec, tags: Tags::new() }).await.unwrap();
+    let mut rig = rig.restart();
+    rig.nodes.remove(0);
+    let there = rig.aws.everything().only(|name| name.starts_with("target group"));
+    for depth in [Depth::Verify, Depth::Trust] {
+        drop(rig.ensure(&with(web.clone(), "healthcheck-interval", "20"), depth).await);
+    }
+    let rig = rig.restart();
+    drop(rig.balancers.plan(&rig.op(), &rig.spec(&web)).await);
+    rig.aws.reset_calls();
+    rig.remove(&web).await;
+    assert_eq!(rig.aws.calls(Action::DeleteTargetGroup), 0);
+    let now = rig.aws.everything().only(|name| name.starts_with("target group"));
+    assert!(now == there, "{}", there.diff(&now));
 }

@@ -6,9 +6,10 @@ use ccm_core::provider::{Depth, ErrorKind, LoadBalancers, Progress};
 
 use super::rig::{Rig, published, service, with};
 use crate::{
-    api::{Action, elb::DeleteListener},
+    api::{Action, ec2::CreateSecurityGroup, elb::DeleteListener},
     config::Settings,
     fake::Crash,
+    lb::security::MANAGED_DESCRIPTION,
 };
 
 fn managed() -> Settings {
@@ -148,6 +149,28 @@ async fn a_managed_group_that_was_taken_off_goes_although_it_is_in_use_at_first(
         assert_eq!(rig.aws.load_balancers()[0].security_groups, [mine]);
         assert_eq!(rig.plan(&web).await.unwrap(), []);
     }
+}
+
+/// Nothing but the memory of having taken it off says that it has to go: its name is not the one that it would get today.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_was_taken_off_is_given_up_although_everything_was_read_anew_meanwhile() {
+    let rig = Rig::new(2);
+    let (vpc, description) = (rig.world.vpc.clone(), MANAGED_DESCRIPTION.into());
+    let tags = [("kubernetes.io/cluster/test".into(), "owned".into())].into();
+    let request = CreateSecurityGroup { name: "k8s-default-web-0123456789".into(), description, vpc, tags };
+    let made = rig.aws.ask(request).await.unwrap();
+    let mine = rig.aws.security_group(&rig.world.vpc, "mine", &[]);
+    let web = with(service("web", &[80]), "security-groups", &made);
+    rig.settle(&web).await;
+    let web = with(web, "security-groups", &mine);
+    rig.aws.fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
+    let outcome = rig.ensure(&web, Depth::Trust).await;
+    assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{outcome:?}");
+    rig.aws.reset_calls();
+    let outcome = rig.ensure(&web, Depth::Verify).await;
+    assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
+    assert!(rig.aws.calls(Action::DescribeLoadBalancers) > 0, "it was read anew");
+    assert!(rig.aws.security_groups().iter().all(|group| group.id != made));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,6 @@ mod matrix;
 mod mending;
 mod pods;
 mod properties;
-mod rig;
+pub(crate) mod rig;
 mod takeover;
 mod turns;

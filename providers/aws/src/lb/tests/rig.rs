@@ -38,7 +38,7 @@ impl ObjectEvents for Events {
 }
 
 /// Address of a pod on the first node.
-pub(super) const POD: &str = "10.0.128.200";
+pub(crate) const POD: &str = "10.0.128.200";
 
 /// A process that looks after load balancers of a cluster.
 pub(super) struct Rig {
@@ -58,7 +58,7 @@ impl Rig {
         Self::with(nodes, Settings::default())
     }
 
-    pub(super) fn with(nodes: usize, settings: Settings) -> Self {
+    pub(crate) fn with(nodes: usize, settings: Settings) -> Self {
         let world = World::small(nodes);
         let settings = Settings { default_type: DefaultType::Nlb, ..settings };
         for id in world.nodes.iter().take(1) {
@@ -190,12 +190,12 @@ impl Rig {
     }
 }
 
-pub(super) fn node(id: &InstanceId) -> Arc<NodeView> {
+pub(crate) fn node(id: &InstanceId) -> Arc<NodeView> {
     let provider_id = Some(format!("aws:///us-west-2a/{id}").into());
     Arc::new(NodeView { provider_id, ..NodeView::named(&format!("node-{id}")) })
 }
 
-pub(super) fn reference(service: &ServiceView) -> LbRef {
+pub(crate) fn reference(service: &ServiceView) -> LbRef {
     LbRef {
         uid: service.uid.clone(),
         namespace: service.namespace.clone(),
@@ -208,7 +208,7 @@ pub(super) fn reference(service: &ServiceView) -> LbRef {
 }
 
 /// A Service of type LoadBalancer with TCP ports, each with node port 30000 more, and the number in its name.
-pub(super) fn service(name: &str, ports: &[u16]) -> ServiceView {
+pub(crate) fn service(name: &str, ports: &[u16]) -> ServiceView {
     let number: u16 = name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
     let port = |port: &u16| ServicePort {
         name: format!("p{port}").into(),
@@ -228,7 +228,7 @@ pub(super) fn service(name: &str, ports: &[u16]) -> ServiceView {
 }
 
 /// Endpoints of `web`: address, whether it is ready, whether it is about to end.
-pub(super) fn slice(endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
+pub(crate) fn slice(endpoints: &[(&str, bool, bool)]) -> Arc<EndpointSliceView> {
     slice_at(8080, endpoints)
 }
 
@@ -255,13 +255,13 @@ pub(super) fn slice_at(number: u16, endpoints: &[(&str, bool, bool)]) -> Arc<End
 }
 
 /// Adds an annotation of ours by its suffix.
-pub(super) fn with(mut service: ServiceView, suffix: &str, value: &str) -> ServiceView {
+pub(crate) fn with(mut service: ServiceView, suffix: &str, value: &str) -> ServiceView {
     service.annotations.insert(format!("{PREFIX}{suffix}").into(), value.into());
     service
 }
 
 /// As the framework sees a Service the first time: without its finalizer.
-pub(super) fn fresh(service: &ServiceView) -> ServiceView {
+pub(crate) fn fresh(service: &ServiceView) -> ServiceView {
     ServiceView { finalizers: Box::default(), ..service.clone() }
 }
 

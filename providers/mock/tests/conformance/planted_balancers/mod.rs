@@ -30,7 +30,7 @@ use ccm_mock::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::scripted::SECRET;
+use crate::{planted::Dropped, scripted::SECRET};
 
 pub(crate) use bugs::Bug;
 
@@ -55,17 +55,6 @@ enum Ask<'a> {
 
 /// What is answered; for a plan the outcome means nothing.
 struct Answer(LbOutcome, Vec<PlannedChange>);
-
-/// Says that a call was dropped before its end.
-struct Dropped<'a>(&'a AtomicBool, bool);
-
-impl Drop for Dropped<'_> {
-    fn drop(&mut self) {
-        if !self.1 {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
 
 impl Planted {
     pub(crate) fn new(inner: MockProvider, bug: Bug) -> Self {
@@ -119,7 +108,7 @@ impl Planted {
         LbSpec { service: Arc::new(service), ..want }
     }
 
-    fn balancer(&self, uid: &str) -> Option<ccm_mock::cloud::LoadBalancer> {
+    fn balancer(&self, uid: &str) -> Option<LoadBalancer> {
         self.cloud().load_balancers().into_iter().find(|balancer| balancer.uid == uid)
     }
 
@@ -336,7 +325,7 @@ impl Planted {
                 let deleted = self.real().delete(op, lb).await?;
                 op.may_write()?;
                 let name = format!("a{}", lb.uid.replace('-', "")).chars().take(32).collect::<String>();
-                let hit = |b: &ccm_mock::cloud::LoadBalancer| match self.bug {
+                let hit = |b: &LoadBalancer| match self.bug {
                     Bug::DeletesByName => b.name == name,
                     _ => *b.uid == *lb.uid && b.cluster != op.cluster_name(),
                 };

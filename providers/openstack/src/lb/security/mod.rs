@@ -1,5 +1,6 @@
 //! The security group of a Service, which admits its balancer to the nodes.
 
+pub mod listed;
 pub mod plan;
 
 use std::{
@@ -13,12 +14,13 @@ use ipnet::IpNet;
 use openstack_api::neutron::{Port, SecurityGroup};
 use parking_lot::Mutex;
 
-use self::plan::{diff, joining, leaving, wanted};
-use super::{api::Api, memory::pause, model::Group, nodes::Backend};
+use self::{
+    listed::Listed,
+    plan::{diff, joining, leaving, wanted},
+};
+use super::{api::Api, memory::pause, model::Group, names::GROUP_PREFIX, nodes::Backend};
 use crate::client::{Meaning, OsError};
 
-/// Begins the name of every group.
-const PREFIX: &str = "lb-sg-";
 /// How often a port is changed that others change at the same time.
 const TRIES: usize = 3;
 /// When to look again at what others change.
@@ -123,6 +125,11 @@ impl Groups {
         Ok(changes)
     }
 
+    /// Tells whether a reading for all Services shows that nothing is to be changed.
+    pub(super) async fn are_in_line(&self, api: Api<'_>, task: Task<'_>, listed: &Listed) -> Result<bool, CloudError> {
+        Ok(listed.shows(task, &wanted(task.group, &self.network(api, task.subnet).await?)))
+    }
+
     async fn look(&self, api: Api<'_>, task: Task<'_>) -> Result<Work, CloudError> {
         let group = find(api, &task.group.name).await?;
         let rules = wanted(task.group, &self.network(api, task.subnet).await?);
@@ -166,7 +173,8 @@ impl Groups {
             }
         }
         let found = api.groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")]).await?;
-        let found = found.into_iter().filter(|group| group.name.starts_with(PREFIX)).map(|group| group.name.into());
+        let found =
+            found.into_iter().filter(|group| group.name.starts_with(GROUP_PREFIX)).map(|group| group.name.into());
         let mut names = self.names.lock();
         names.known.extend(found);
         names.listed = true;

@@ -93,7 +93,12 @@ pub fn diff(wanted: &BTreeSet<Rule>, seen: &[SecurityGroupRule]) -> (Vec<Rule>, 
 
 /// Returns the ports that are to get the group: of nodes that are members, with port security, holding the address that the
 /// balancer sends to on the subnet of members.
-pub fn joining<'a>(group: &str, subnet: &str, backends: &[Backend], ports: &'a [Port]) -> Vec<&'a Port> {
+pub fn joining<'a>(
+    group: &str,
+    subnet: &str,
+    backends: &[Backend],
+    ports: impl IntoIterator<Item = &'a Port>,
+) -> Vec<&'a Port> {
     let addresses: BTreeMap<&str, _> =
         backends.iter().filter_map(|backend| Some((&**backend.server.as_ref()?, backend.address))).collect();
     let holds = |port: &&Port| {
@@ -103,14 +108,19 @@ pub fn joining<'a>(group: &str, subnet: &str, backends: &[Backend], ports: &'a [
         port.port_security_enabled != Some(false) && port.fixed_ips.iter().any(on_subnet)
     };
     let lacks = |port: &&Port| !port.security_groups.iter().any(|id| id == group);
-    ports.iter().filter(holds).filter(lacks).collect()
+    ports.into_iter().filter(holds).filter(lacks).collect()
 }
 
 /// Returns the ports that are to lose the group: of servers that are no members any more.
-pub fn leaving<'a>(backends: &[Backend], holders: &'a [Port]) -> Vec<&'a Port> {
+pub fn leaving<'a>(backends: &[Backend], holders: impl IntoIterator<Item = &'a Port>) -> Vec<&'a Port> {
     let servers: BTreeSet<&str> = backends.iter().filter_map(|backend| backend.server.as_deref()).collect();
-    let of_server = |port: &&Port| ["compute:", "baremetal:"].iter().any(|owner| port.device_owner.starts_with(owner));
-    holders.iter().filter(of_server).filter(|port| !servers.contains(&*port.device_id)).collect()
+    let has_left = |port: &&Port| is_of_server(port) && !servers.contains(&*port.device_id);
+    holders.into_iter().filter(has_left).collect()
+}
+
+/// Tells whether a port is a server's.
+pub fn is_of_server(port: &Port) -> bool {
+    ["compute:", "baremetal:"].iter().any(|owner| port.device_owner.starts_with(owner))
 }
 
 #[cfg(test)]

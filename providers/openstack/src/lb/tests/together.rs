@@ -197,3 +197,29 @@ async fn looks_at_many_that_fail_lead_to_looks_at_each() {
     let requests = rig.requests();
     assert_eq!((requests.len(), singles(&requests)), (2, 1), "{requests:#?}");
 }
+
+/// Where Services have security groups, these and the ports of nodes are read in common too; what is not in line is looked
+/// at alone, and mended.
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_security_groups_are_read_once() {
+    let rig = Rig::with(2, |settings, _| settings.manage_security_groups = true).await;
+    let wanted: Vec<_> = (0..8).map(|n| service(&format!("web{n}"), &[80])).collect();
+    let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
+    let rig = rig.restart_with(|settings| settings.manage_security_groups = true).await;
+    all_in_line(&rig, &served).await;
+    let requests = rig.requests();
+    let of = |path: &str| requests.iter().filter(|request| request.contains(path)).count();
+    // Three Services alone: group, ports of nodes, ports with the group; then one list each.
+    assert_eq!((of("/security-groups"), of("/ports")), (3 + 1, 2 * 3 + 1), "{requests:#?}");
+
+    let rig = rig.restart_with(|settings| settings.manage_security_groups = true).await;
+    let rules = rig.rules();
+    let lost = rules[0].id.clone();
+    rig.change(move |state, _| drop(state.neutron.security_group_rules.remove(&lost))).await;
+    for service in &served {
+        rig.settle(service).await;
+    }
+    assert_eq!(rig.rules().len(), rules.len(), "the rule is back");
+    let writes: Vec<_> = rig.requests().into_iter().filter(|request| !request.starts_with("GET")).collect();
+    assert_eq!(writes.len(), 1, "{writes:#?}");
+}

@@ -116,8 +116,10 @@ async fn watches_can_be_cut_frozen_and_rewound() {
     server.faults().thaw(freeze);
     assert_eq!(next_event(&mut stream).await, "added b");
 
+    assert_eq!(server.faults().retold(), 0);
     assert_eq!(server.faults().rewind_watches(&Match::any(), start), 1);
     assert_eq!(next_event(&mut stream).await, "added a");
+    assert_eq!(server.faults().retold(), 2, "a and b");
 
     assert_eq!(server.faults().close_watches(&Match::resource("services")), 0);
     assert_eq!(server.faults().close_watches(&Match::resource("nodes")), 1);

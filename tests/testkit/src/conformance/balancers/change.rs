@@ -13,7 +13,7 @@ use super::{
     },
     bench::{balancers, port},
     ensure::blocked,
-    interpret::OTHER_PORT,
+    interpret::{OTHER_PORT, UNREAD},
     tenant::{After, Step, Tenant, show, show_error},
 };
 
@@ -123,6 +123,7 @@ pub(super) async fn served_again(bench: &LbBench<'_>) -> Verdict {
     for fresh in [false, true] {
         let before = bench.world().await?;
         let mut tenant = bench.tenant(&nodes).await?;
+        tenant.service.annotations.insert(UNREAD.into(), "1".into());
         let users = tenant.service.annotations.clone();
         tenant.ensure().await?;
         let reference = tenant.reference();

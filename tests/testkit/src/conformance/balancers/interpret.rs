@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Label and annotation that no provider reads.
-const UNREAD: &str = "conformance.example/unread";
+pub(super) const UNREAD: &str = "conformance.example/unread";
 /// What a Service wishes that requires two address families.
 const TWO_FAMILIES: &str = "two address families";
 /// A port that no Service of the kit has otherwise.

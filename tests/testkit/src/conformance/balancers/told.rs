@@ -37,6 +37,7 @@ pub(super) async fn changes_recorded(bench: &LbBench<'_>) -> Verdict {
     if tenant.provider.inventory().is_none() {
         return Ok(());
     }
+    tenant = Tenant { mutations: tenant.mutations, ..bench.tenant(&nodes).await? };
     tenant.ensure().await?;
     let owned = inventory::owned_by(&tenant).await?;
     let before = records.made();

@@ -230,6 +230,28 @@ async fn the_shared_group_is_made_once_and_admitted_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_group_under_the_shared_name_that_is_not_the_clusters_is_neither_used_nor_admitted() {
+    let theirs: [&[(&str, &str)]; 2] = [&[], &[("kubernetes.io/cluster/other", "owned")]];
+    for tags in theirs {
+        let case = Case::with(shared());
+        let id = make(&case, &names::shared_security_group("kubernetes"), SHARED_DESCRIPTION, tags).await;
+        // Known already, and found only when one is to be made.
+        for read in [false, true] {
+            if read {
+                case.part.book.groups(&case.op, Duration::ZERO).await.unwrap();
+            }
+            let error = case.ensure(&managed(nth(1)), None).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{tags:?}");
+            assert!(error.to_string().contains("is not of this cluster"), "{error}");
+        }
+        // A balancer that somebody put it on is admitted by the networks of its clients.
+        case.ensure_by(&managed(nth(1)), &[id]).await;
+        let rules = case.rules(&case.world.node_group).await;
+        assert_eq!(rules, ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30001-30001 0.0.0.0/0 client=a1"], "{tags:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_configured_shared_group_is_used() {
     let mut case = Case::new();
     let id = case.world.aws.security_group(&case.world.vpc, "mine", &[]);

@@ -304,6 +304,24 @@ async fn what_two_balancers_need_alike_outlives_either() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_owed_to_a_balancer_that_goes_as_well_is_not_granted_again() {
+    let case = Case::new();
+    let shared = |n: u16| Wanted { listeners: vec![checked_at(listener(30000 + n), 10256)], ..nth(n) };
+    for n in [1, 2] {
+        case.ensure(&shared(n), None).await.unwrap();
+    }
+    case.world.aws.fail_next(Action::AuthorizeSecurityGroupIngress, "InternalError");
+    case.part.release(&case.op, &shared(1).owner, "a1", &[]).await.unwrap_err();
+    case.requests();
+    for n in [2, 1] {
+        let gone = case.part.release(&case.op, &shared(n).owner, &format!("a{n}"), &[]).await.unwrap();
+        assert_eq!(gone, Progress::Done);
+    }
+    assert_eq!(case.world.aws.calls(Action::AuthorizeSecurityGroupIngress), 0);
+    assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_balancer_whose_rules_nobody_looks_after_keeps_no_others_health_rules() {
     let case = Case::new();
     let given = with_groups(nth(2), Choice::Given(vec!["sg-1".into()]));

@@ -87,6 +87,20 @@ async fn references_go_from_groups_of_the_cluster_only() {
     assert_eq!(release(&case, &wanted).await.unwrap(), Progress::Done);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_because_a_group_is_in_use_sees_what_uses_it_now() {
+    let mut case = Case::new();
+    let wanted = managed(nth(1));
+    let groups = case.ensure(&wanted, None).await.unwrap();
+    // After the groups were read.
+    case.authorize(&case.world.node_group, &[from_group(&groups[0], 22)]).await;
+    let first = release(&case, &wanted).await.unwrap();
+    assert!(matches!(first, Progress::Pending { .. }), "{first:?}");
+    case.op = op().with_pending_for(Duration::from_secs(5));
+    assert_eq!(release(&case, &wanted).await.unwrap(), Progress::Done);
+    assert!(case.group(&groups[0]).await.is_none());
+}
+
 // SG4
 #[tokio::test(start_paused = true)]
 async fn a_failed_step_is_an_error_and_no_success() {

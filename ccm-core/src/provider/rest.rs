@@ -1,0 +1,305 @@
+//! Requests to a cloud with a REST API: JSON bodies, errors with their kinds.
+//!
+//! Every provider of such a cloud needs the same few things: a header with a token, bodies to and from JSON, an
+//! [`ErrorKind`] for each status, `Retry-After`, request IDs, reads that end when the operation does, changes that ask for
+//! the right to write. [`Rest`] has them, and knows no cloud: paths, bodies and the cloud's own codes of errors are the
+//! provider's. Requests go through a [`Transport`]: `Https` of this module (cargo feature `https`), one of the provider's own,
+//! or in tests a cloud in the same process, so that time may be virtual.
+//!
+//! ```
+//! # use ccm_core::provider::{CloudError, ErrorKind, Mutation, Op, rest::{self, Fault, Rest}};
+//! # use http::Method; use serde::{Deserialize, Serialize};
+//! #[derive(Deserialize)]
+//! struct Disk { id: String, size: u64 }
+//! #[derive(Serialize)]
+//! struct NewDisk<'a> { name: &'a str, size: u64 }
+//!
+//! # async fn example(cloud: &Rest, op: &Op) -> Result<(), CloudError> {
+//! let disk: Disk = cloud.get(op, &rest::path("v1/disks", &["7"], &[("fields", "id,size")])).await?;
+//! let create = Mutation::new("create_disk", "disk web").because("there is none");
+//! let made: Disk = cloud.change(op, create, Method::POST, "v1/disks", &NewDisk { name: "web", size: 8 }).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! There are no retries: the framework's queue tries again. There is no redirection either.
+
+#[cfg(feature = "https")]
+mod https;
+
+use std::{fmt, fmt::Write as _, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::InvalidUri};
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+
+#[cfg(feature = "https")]
+pub use https::Https;
+
+use super::{CloudError, ErrorKind, Mutation, Op, Reply};
+
+/// Header by which most clouds name a request.
+const REQUEST_ID: &str = "x-request-id";
+
+/// Carries one request to the cloud and brings the answer back.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// Sends a request once: no retry, no redirection, and a limit of its own for time and size of the answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Transient`] when there is no whole answer. An answer with an error status is an answer.
+    ///
+    /// # Cancellation
+    /// Dropped at any await point. The cloud may have carried the request out.
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError>;
+}
+
+/// What a cloud says about a request that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// What it means; `None` leaves it to the status ([`ErrorKind::of_status`]).
+    pub kind: Option<ErrorKind>,
+    /// The cloud's own words, without secrets.
+    pub message: String,
+}
+
+/// A cloud's REST API. `Debug` shows the address alone.
+pub struct Rest {
+    transport: Arc<dyn Transport>,
+    base: Box<str>,
+    headers: HeaderMap,
+    fault: fn(&[u8]) -> Option<Fault>,
+}
+
+impl Rest {
+    /// Makes a client of the API at `base`, such as `https://api.example.org/cloud`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when that is no URL with scheme and host, or has a user or a query.
+    pub fn new(base: &str, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
+        // First, so that no password gets into a message.
+        if base.contains(['@', '?']) {
+            return Err(CloudError::invalid_input("URL of the API has a user, a password or a query"));
+        }
+        let uri: Uri = base.parse().map_err(|error: InvalidUri| {
+            CloudError::invalid_input(format!("URL {base:?} of the API cannot be read")).with_source(error)
+        })?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
+            let message = format!("URL {base:?} of the API does not begin with https:// or http:// and a host");
+            return Err(CloudError::invalid_input(message));
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        Ok(Self { transport, base: base.trim_end_matches('/').into(), headers, fault: |_| None })
+    }
+
+    /// Sends `Authorization: Bearer <token>` with every request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when the token is empty or no text for a header. It is not in the message.
+    pub fn with_token(mut self, token: &str) -> Result<Self, CloudError> {
+        let mut value = match HeaderValue::from_str(&format!("Bearer {token}")) {
+            Ok(value) if !token.trim().is_empty() => value,
+            _ => return Err(CloudError::invalid_input("token is empty or cannot be sent in a header")),
+        };
+        value.set_sensitive(true);
+        self.headers.insert(header::AUTHORIZATION, value);
+        Ok(self)
+    }
+
+    /// Reads the body of a failed answer. `None`, also the default, means that the body is not the cloud's: a proxy's page,
+    /// for instance. Only the cloud's own word should become [`ErrorKind::NotFound`].
+    #[must_use]
+    pub fn with_faults(mut self, read: fn(&[u8]) -> Option<Fault>) -> Self {
+        self.fault = read;
+        self
+    }
+
+    /// Reads: sends `GET`, within [`Op::run`]. `path` is relative to the base, see [`path`].
+    ///
+    /// # Errors
+    /// The cloud's; [`ErrorKind::Transient`] when the answer is not what it should be.
+    pub async fn get<T: DeserializeOwned>(&self, op: &Op, path: &str) -> Result<T, CloudError> {
+        let (value, _) = op.run(self.send(Method::GET, path, Bytes::new())).await?;
+        Ok(value)
+    }
+
+    /// Reads a list that comes in pages: `open` takes one page apart into what is on it and the path of the next one. All of
+    /// it, or an error.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub async fn list<P: DeserializeOwned, T>(
+        &self,
+        op: &Op,
+        path: &str,
+        open: impl Fn(P) -> (Vec<T>, Option<String>),
+    ) -> Result<Vec<T>, CloudError> {
+        let (mut all, mut next) = (Vec::new(), Some(path.to_owned()));
+        while let Some(path) = next {
+            let (more, following) = open(self.get(op, &path).await?);
+            all.extend(more);
+            next = following;
+            if next.as_deref() == Some(&*path) {
+                return Err(CloudError::transient(format!("GET {path}: the next page is the same one")));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Deletes: sends `DELETE` without a body. What is not there any more is deleted.
+    ///
+    /// # Errors
+    /// Those of [`change`](Self::change) but [`ErrorKind::NotFound`].
+    pub async fn delete(&self, op: &Op, mutation: Mutation, path: &str) -> Result<(), CloudError> {
+        // What is answered matters as little as whether something is.
+        match self.change::<Option<serde_json::Value>>(op, mutation, Method::DELETE, path, &()).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Changes: sends a request with a body, as [`Op::mutate`] does. Take `()` as body or answer where there is none.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get) and of [`Op::may_write`].
+    pub async fn change<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        mutation: Mutation,
+        method: Method,
+        path: &str,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, CloudError> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| CloudError::invalid_input(format!("{method} {path}: body")).with_source(error))?;
+        // What serializes to nothing needs no body.
+        let body = if body == b"null" { Bytes::new() } else { Bytes::from(body) };
+        op.mutate(mutation, async {
+            let (value, id) = self.send(method, path, body).await?;
+            let reply = Reply::new(value);
+            Ok(match id {
+                Some(id) => reply.with_request_id(id),
+                None => reply,
+            })
+        })
+        .await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(T, Option<String>), CloudError> {
+        let what = format!("{method} {path}");
+        let mut request = Request::builder().method(method).uri(format!("{}/{path}", self.base));
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(body);
+        let mut request =
+            request.map_err(|error| CloudError::invalid_input(format!("{what}: no such path")).with_source(error))?;
+        request.headers_mut().extend(self.headers.clone());
+        let response = self.transport.send(request).await?;
+        let id = response.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        if !response.status().is_success() {
+            let error = self.error(&what, &response);
+            return Err(match id {
+                Some(id) => error.with_request_id(id),
+                None => error,
+            });
+        }
+        let body = if response.body().is_empty() { b"null" } else { &response.body()[..] };
+        let value = serde_json::from_slice(body).map_err(|error| {
+            CloudError::transient(format!("{what}: the answer is not what it should be")).with_source(error)
+        })?;
+        Ok((value, id))
+    }
+
+    fn error(&self, what: &str, response: &Response<Bytes>) -> CloudError {
+        let status = response.status();
+        let fault = (self.fault)(response.body()).unwrap_or_default();
+        let words = if fault.message.is_empty() { String::new() } else { format!(": {}", fault.message) };
+        let kind = fault.kind.unwrap_or_else(|| ErrorKind::of_status(status.as_u16()));
+        let error = CloudError::new(kind, format!("{what}: {status}{words}"));
+        let after = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok());
+        match after.and_then(|text| pause(text, Timestamp::now())) {
+            Some(after) => error.with_retry_after(after),
+            None => error,
+        }
+    }
+}
+
+impl fmt::Debug for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rest").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+impl ErrorKind {
+    /// Returns the kind of an HTTP status when the cloud says nothing more precise.
+    ///
+    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound): a proxy and a wrong path answer so
+    /// too, and absence needs proof. Where the cloud's own body says that the object is not there, make `NotFound` of it.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            400 | 406 | 411 | 413..=417 | 422 => Self::InvalidInput,
+            401 | 403 | 407 => Self::Denied,
+            402 => Self::QuotaExceeded,
+            405 | 501 => Self::NotImplemented,
+            409 | 412 | 423 => Self::Conflict,
+            429 => Self::Throttled,
+            _ => Self::Transient,
+        }
+    }
+}
+
+/// Makes a path: a prefix, segments and a query, all but the prefix percent-encoded. Parameters without value are left out.
+pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
+    let mut path = prefix.to_owned();
+    for segment in segments {
+        path.push('/');
+        encode(&mut path, segment);
+    }
+    let mut between = '?';
+    for (name, value) in query.iter().filter(|(_, value)| !value.is_empty()) {
+        path.push(between);
+        encode(&mut path, name);
+        path.push('=');
+        encode(&mut path, value);
+        between = '&';
+    }
+    path
+}
+
+/// RFC 3986: all but the unreserved characters. A segment of dots alone would be taken for a step up.
+fn encode(to: &mut String, text: &str) {
+    let dots = matches!(text, "." | "..");
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'_' | b'~' => to.push(char::from(byte)),
+            b'.' if !dots => to.push('.'),
+            _ if byte.is_ascii_alphanumeric() => to.push(char::from(byte)),
+            _ => {
+                // Writing to a String does not fail.
+                let _ = write!(to, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+/// Reads `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). A date that has passed is now.
+fn pause(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+}
+
+#[cfg(test)]
+#[path = "rest_tests.rs"]
+mod tests;

@@ -1,0 +1,84 @@
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+use super::Transport;
+use crate::{app::BoxError, provider::CloudError};
+
+/// Longest time for a connection, and for a request with its answer.
+const CONNECT: Duration = Duration::from_secs(10);
+const REQUEST: Duration = Duration::from_secs(30);
+/// Longest answer: a thousand of anything are a few megabytes.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// HTTP and HTTPS over sockets: connections are kept, redirections are not followed, nothing is sent twice.
+///
+/// Trusted are the system's authorities, or those in the file that the environment variable `SSL_CERT_FILE` names. Proxies
+/// are those of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …), but none for addresses on the loopback interface.
+#[derive(Clone, Debug)]
+pub struct Https {
+    usual: reqwest::Client,
+    direct: reqwest::Client,
+}
+
+impl Https {
+    /// Makes a client that names itself by `agent`, such as `ccm-shelf/v0.1.0`.
+    ///
+    /// # Errors
+    /// An agent that cannot be sent.
+    pub fn new(agent: &str) -> Result<Self, BoxError> {
+        let mut roots = RootCertStore::empty();
+        let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if added == 0 {
+            tracing::warn!("the system has no authorities, so that no server is trusted over HTTPS");
+        }
+        let mut tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let builder = || {
+            reqwest::Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .redirect(reqwest::redirect::Policy::none())
+                .retry(reqwest::retry::never())
+                .connect_timeout(CONNECT)
+                .timeout(REQUEST)
+                .user_agent(agent)
+        };
+        Ok(Self { usual: builder().build()?, direct: builder().no_proxy().build()? })
+    }
+
+    fn client(&self, host: &str) -> &reqwest::Client {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        if loopback { &self.direct } else { &self.usual }
+    }
+}
+
+#[async_trait]
+impl Transport for Https {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
+        let what = format!("{} {}", request.method(), request.uri().path());
+        let lost = |error: reqwest::Error| {
+            let how = if error.is_timeout() { "no answer in time" } else { "no answer" };
+            CloudError::transient(format!("{what}: {how}")).with_source(error.without_url())
+        };
+        let client = self.client(request.uri().host().unwrap_or_default());
+        let mut answer = client.execute(request.try_into().map_err(lost)?).await.map_err(lost)?;
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let mut body = BytesMut::new();
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(CloudError::transient(format!("{what}: the answer is longer than {LONGEST_ANSWER} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let mut response = Response::new(body.freeze());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        Ok(response)
+    }
+}

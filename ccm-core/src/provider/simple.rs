@@ -1,0 +1,318 @@
+//! Load balancers for clouds where each is one object, made, changed and deleted whole.
+//!
+//! Many clouds have such: a request creates the balancer with its listeners, members and labels, another one changes any of
+//! that at once. A provider of such a cloud implements [`SimpleBalancers`], which is five requests and one pure function, and
+//! has [`LoadBalancers`] and [`Inventory`] by that: what has to be done, in which order, whose things are left alone, what
+//! is waited for, and what a plan says is decided here, alike for all of them. Where a balancer is made of several objects,
+//! implement [`LoadBalancers`] itself.
+//!
+//! Nothing is remembered between calls. Each reads the balancer first, so that one that was interrupted is taken up by the
+//! next, and a balancer that is as it shall be costs one read.
+
+use std::{collections::BTreeSet, hash::Hash, net::IpAddr};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Backends, Claim, CloudError, Depth, Digest, ErrorKind, InvalidInput, Inventory, LbOutcome, LbRef, LbSpec,
+    LbSupport, LoadBalancers, Mutation, Op, OwnedObject, Owner, PlannedChange, Progress,
+};
+use crate::k8s::{LbStatus, NodeView, ServiceView};
+
+/// Operation of the mutations that create a balancer; as the next two for
+/// [`CloudProvider::mutations`](super::CloudProvider::mutations).
+pub const CREATE: &str = "create_load_balancer";
+/// Operation of the mutations that change a balancer.
+pub const CHANGE: &str = "change_load_balancer";
+/// Operation of the mutations that delete a balancer.
+pub const DELETE: &str = "delete_load_balancer";
+
+/// The requests of a cloud where a load balancer is one object.
+#[async_trait]
+pub trait SimpleBalancers: Send + Sync {
+    /// Everything of a balancer that its Service decides, besides the members: ports, clients, what annotations say. In a
+    /// canonical form (sorted sets, defaults filled in), because it is compared with what the cloud has.
+    type Settings: PartialEq + Hash + Send + Sync;
+
+    /// Returns what the balancers can do. Constant.
+    fn support(&self) -> LbSupport;
+
+    /// Reads what a Service asks for. Pure.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, so that it cannot be served as it asks.
+    fn settings(&self, service: &ServiceView) -> Result<Self::Settings, Vec<InvalidInput>>;
+
+    /// Returns how the cloud names a node as a member; `None` for one that can be none yet, such as a node without provider
+    /// ID. Pure.
+    fn member(&self, node: &NodeView) -> Option<Box<str>>;
+
+    /// Lists the balancers whose mark has this cluster ([`Op::cluster_name`]) and, if there is one, this UID. Complete, or an
+    /// error. More than that does no harm: marks are compared again.
+    async fn list_balancers(
+        &self,
+        op: &Op,
+        uid: Option<&str>,
+    ) -> Result<Vec<SimpleBalancer<Self::Settings>>, CloudError>;
+
+    /// Creates a balancer in one request, with its mark, by way of [`Op::mutate`] with this mutation. Its name must have
+    /// the UID in it and be unique in the cloud, so that a request whose answer was lost is not carried out twice.
+    async fn create_balancer(
+        &self,
+        op: &Op,
+        mutation: Mutation,
+        mark: &Mark,
+        wanted: &Wanted<Self::Settings>,
+    ) -> Result<SimpleBalancer<Self::Settings>, CloudError>;
+
+    /// Brings a balancer that is ready in line, settings and members in one request.
+    async fn change_balancer(
+        &self,
+        op: &Op,
+        mutation: Mutation,
+        id: &str,
+        wanted: &Wanted<Self::Settings>,
+    ) -> Result<SimpleBalancer<Self::Settings>, CloudError>;
+
+    /// Begins to delete a balancer, whatever state it is in. It is deleted when it is no longer listed.
+    async fn delete_balancer(&self, op: &Op, mutation: Mutation, id: &str) -> Result<(), CloudError>;
+}
+
+/// Whose a balancer is: what its labels say, from the request on that creates it. Labels that are missing are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mark {
+    /// Name of the cluster.
+    pub cluster: Box<str>,
+    /// Namespace of the Service.
+    pub namespace: Box<str>,
+    /// Name of the Service.
+    pub service: Box<str>,
+    /// UID of the Service.
+    pub uid: Box<str>,
+}
+
+/// What a balancer shall be, or is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wanted<S> {
+    /// What the Service decides; its fields stand beside the members where this is sent as it is.
+    #[serde(flatten)]
+    pub settings: S,
+    /// Members, each as [`SimpleBalancers::member`] names it.
+    pub members: BTreeSet<Box<str>>,
+}
+
+/// State of a balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BalancerState {
+    /// The cloud is busy with it; it cannot be changed now.
+    Busy,
+    /// It serves and may be changed.
+    Ready,
+    /// It is being deleted.
+    Deleting,
+}
+
+/// A balancer as the cloud has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimpleBalancer<S> {
+    /// Identifier in the cloud.
+    pub id: Box<str>,
+    /// Whose it is.
+    pub mark: Mark,
+    /// State.
+    pub state: BalancerState,
+    /// Addresses at which clients find it; empty while it has none.
+    pub addresses: Vec<IpAddr>,
+    /// When it was created, if the cloud says so.
+    pub created: Option<Timestamp>,
+    /// What it is.
+    pub is: Wanted<S>,
+}
+
+#[async_trait]
+impl<T: SimpleBalancers> LoadBalancers for T {
+    fn supports(&self) -> LbSupport {
+        self.support()
+    }
+
+    fn interpret(&self, service: &ServiceView) -> Claim {
+        match self.settings(service) {
+            Ok(settings) => Claim::Ours {
+                backends: Backends::Nodes(Vec::new()),
+                digest: Digest::of(&(&service.namespace, &service.name, &service.uid, settings)),
+            },
+            Err(mistakes) => Claim::Refused(mistakes),
+        }
+    }
+
+    async fn ensure(&self, op: &Op, want: &LbSpec, _: Depth) -> LbOutcome {
+        let ensured = async {
+            let wanted = Wanted { settings: self.settings(&want.service)?, members: members(self, want) };
+            match find(self, op, &want.service.uid).await? {
+                Some(seen) => bring(self, op, seen, wanted).await,
+                None => {
+                    let mark = Mark::new(op, &want.service);
+                    let mutation = Mutation::new(CREATE, want.service.key()).because("there is none");
+                    self.create_balancer(op, mutation, &mark, &wanted).await
+                }
+            }
+        };
+        ensured.await.map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
+    }
+
+    /// Takes the settings as they are: what the Service asks for besides may not have been ensured yet.
+    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
+        let updated = async {
+            let Some(mut seen) = find(self, op, &want.service.uid).await? else {
+                let message = format!("service {} has no load balancer", want.service.key());
+                return Err(CloudError::new(ErrorKind::NotFound, message));
+            };
+            let members = members(self, want);
+            if seen.state != BalancerState::Ready || seen.is.members == members {
+                return Ok(seen);
+            }
+            let mutation = Mutation::new(CHANGE, &*seen.id).because("members differ");
+            seen.is.members = members;
+            self.change_balancer(op, mutation, &seen.id, &seen.is).await
+        };
+        updated.await.map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
+    }
+
+    async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
+        let seen = find(self, op, &lb.uid).await?;
+        remove(self, op, seen).await
+    }
+
+    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        let service = &want.service;
+        let wanted = Wanted { settings: self.settings(service)?, members: members(self, want) };
+        let shown = service.status.ingress.iter().filter_map(|entry| entry.ip);
+        let (operation, reason) = match find(self, op, &service.uid).await? {
+            None => (CREATE, "there is none".to_owned()),
+            Some(seen) if seen.state != BalancerState::Ready => ("wait", seen.waits_for()),
+            Some(seen) if seen.is != wanted => (CHANGE, seen.difference(&wanted).to_owned()),
+            Some(seen) if !shown.eq(seen.addresses.iter().copied()) => {
+                ("publish_status", format!("the service shows other addresses than {:?}", seen.addresses))
+            }
+            Some(_) => return Ok(Vec::new()),
+        };
+        Ok(vec![PlannedChange { operation: operation.into(), object: service.key().into(), reason: reason.into() }])
+    }
+}
+
+#[async_trait]
+impl<T: SimpleBalancers> Inventory for T {
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        Ok(own(self, op, None).await?.iter().map(SimpleBalancer::owned).collect())
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let seen = own(self, op, None).await?.into_iter().find(|balancer| balancer.id == object.id);
+        match seen {
+            Some(seen) if seen.owned().owner != object.owner => {
+                let message = format!("load balancer {} belongs to another service by now", seen.id);
+                Err(CloudError::new(ErrorKind::Conflict, message))
+            }
+            seen => remove(self, op, seen).await,
+        }
+    }
+}
+
+impl Mark {
+    fn new(op: &Op, service: &ServiceView) -> Self {
+        Self {
+            cluster: op.cluster_name().into(),
+            namespace: (&*service.namespace).into(),
+            service: (&*service.name).into(),
+            uid: service.uid.clone(),
+        }
+    }
+}
+
+impl<S: PartialEq> SimpleBalancer<S> {
+    fn outcome(&self, op: &Op) -> LbOutcome {
+        match self.state {
+            BalancerState::Ready if !self.addresses.is_empty() => {
+                LbOutcome::done(LbStatus::of_addresses(self.addresses.iter().copied()))
+            }
+            _ => Progress::pending(op, self.waits_for()).into(),
+        }
+    }
+
+    fn waits_for(&self) -> String {
+        let what = match self.state {
+            BalancerState::Busy => "is being built or changed",
+            BalancerState::Ready => "has no address yet",
+            BalancerState::Deleting => "is being deleted",
+        };
+        format!("load balancer {} {what}", self.id)
+    }
+
+    fn difference(&self, wanted: &Wanted<S>) -> &'static str {
+        match (self.is.settings == wanted.settings, self.is.members == wanted.members) {
+            (true, _) => "members differ",
+            (false, true) => "settings differ",
+            (false, false) => "settings and members differ",
+        }
+    }
+
+    fn owned(&self) -> OwnedObject {
+        let Mark { namespace, service, uid, .. } = self.mark.clone();
+        let owner = Owner::Service { namespace, name: service, uid: Some(uid) };
+        OwnedObject { kind: "load balancer".into(), id: self.id.clone(), owner, created: self.created }
+    }
+}
+
+fn members<T: SimpleBalancers>(cloud: &T, want: &LbSpec) -> BTreeSet<Box<str>> {
+    want.backends.nodes().iter().filter_map(|node| cloud.member(node)).collect()
+}
+
+/// Lists what carries this cluster's mark.
+async fn own<T: SimpleBalancers>(
+    cloud: &T,
+    op: &Op,
+    uid: Option<&str>,
+) -> Result<Vec<SimpleBalancer<T::Settings>>, CloudError> {
+    let mut balancers = cloud.list_balancers(op, uid).await?;
+    balancers.retain(|balancer| *balancer.mark.cluster == *op.cluster_name());
+    Ok(balancers)
+}
+
+/// Finds the balancer of a Service.
+async fn find<T: SimpleBalancers>(
+    cloud: &T,
+    op: &Op,
+    uid: &str,
+) -> Result<Option<SimpleBalancer<T::Settings>>, CloudError> {
+    Ok(own(cloud, op, Some(uid)).await?.into_iter().find(|balancer| *balancer.mark.uid == *uid))
+}
+
+/// Changes what differs, if the balancer may be changed.
+async fn bring<T: SimpleBalancers>(
+    cloud: &T,
+    op: &Op,
+    seen: SimpleBalancer<T::Settings>,
+    wanted: Wanted<T::Settings>,
+) -> Result<SimpleBalancer<T::Settings>, CloudError> {
+    if seen.state != BalancerState::Ready || seen.is == wanted {
+        return Ok(seen);
+    }
+    let mutation = Mutation::new(CHANGE, &*seen.id).because(seen.difference(&wanted));
+    cloud.change_balancer(op, mutation, &seen.id, &wanted).await
+}
+
+/// Deletes, and is done when the balancer is no longer listed.
+async fn remove<T: SimpleBalancers>(
+    cloud: &T,
+    op: &Op,
+    seen: Option<SimpleBalancer<T::Settings>>,
+) -> Result<Progress, CloudError> {
+    let Some(seen) = seen else { return Ok(Progress::Done) };
+    if seen.state != BalancerState::Deleting {
+        cloud.delete_balancer(op, Mutation::new(DELETE, &*seen.id), &seen.id).await?;
+    }
+    Ok(Progress::pending(op, format!("load balancer {} is being deleted", seen.id)))
+}

@@ -1,0 +1,59 @@
+//! The provider keeps every rule of the conformance kit.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod cloud;
+mod sockets;
+mod stage;
+
+use std::time::Duration;
+
+use ccm_testkit::conformance::{Outcome, Report, check_instances, check_load_balancers, check_routes};
+
+use crate::stage::Stage;
+
+/// Things on a page where the kit makes few of a kind, and where it makes some hundred.
+const FEW: usize = 3;
+const MANY: usize = 50;
+
+/// About two address families, which no load balancer of Meadow has.
+const NOT_IN_MEADOW: &str = "both-families-served";
+
+fn all_passed(report: &Report) {
+    let excused = |rule: &str, outcome: &Outcome| rule == NOT_IN_MEADOW && *outcome == Outcome::Unsupported;
+    let kept = report.cases().iter().all(|case| case.outcome == Outcome::Passed || excused(case.rule, &case.outcome));
+    assert!(kept, "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances() {
+    let stage = Stage::new(FEW);
+    let make = stage.clone();
+    let report = check_instances(move || std::future::ready(make.provider()), &stage).await;
+    all_passed(&report);
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes() {
+    let stage = Stage::new(MANY);
+    let make = stage.clone();
+    let report = check_routes(move || std::future::ready(make.provider()), &stage).await;
+    all_passed(&report);
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_balancers() {
+    let stage = Stage::new(FEW);
+    let make = stage.clone();
+    let report = check_load_balancers(move || std::future::ready(make.provider()), &stage).await;
+    all_passed(&report);
+}
+
+/// Every change meets a balancer that is still being made or deleted.
+#[tokio::test(start_paused = true)]
+async fn load_balancers_that_take_their_time() {
+    let stage = Stage::new(FEW).taking(Duration::from_secs(40));
+    let make = stage.clone();
+    let report = check_load_balancers(move || std::future::ready(make.provider()), &stage).await;
+    all_passed(&report);
+}

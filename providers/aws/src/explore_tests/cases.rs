@@ -1,0 +1,209 @@
+//! What is there, and what is to be then.
+
+use ccm_core::k8s::{Protocol, ServiceView};
+
+use super::tenant::{Act, Wish};
+use crate::{
+    config::Settings,
+    fake::Knobs,
+    lb::tests::rig::{service, with},
+};
+
+/// Nodes of most cases.
+const NODES: &[usize] = &[0, 1, 2];
+/// What the accounts of all cases give out.
+const ADDRESSES: &str = "eipalloc-00000000000000001,eipalloc-00000000000000002,eipalloc-00000000000000003";
+const CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000001";
+const OTHER_CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000002";
+
+/// What is there, and what is to be then.
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) settings: fn() -> Settings,
+    pub(super) knobs: fn(&mut Knobs),
+    pub(super) before: Option<Wish>,
+    pub(super) then: Vec<Act>,
+    /// Services beside it, which stay.
+    pub(super) others: Vec<Wish>,
+    /// Connections have to break, since a listener cannot become what it is to be.
+    pub(super) breaks: bool,
+    /// What all balancers share stays when the last of them goes.
+    pub(super) leaves: bool,
+}
+
+impl Case {
+    fn new(name: &'static str, before: Option<ServiceView>, then: Vec<Act>) -> Self {
+        let (others, breaks, leaves) = (Vec::new(), false, false);
+        Self { name, settings: Settings::default, knobs: |_| {}, before: before.map(on), then, others, breaks, leaves }
+    }
+
+    fn create(name: &'static str, service: ServiceView) -> Self {
+        Self::new(name, None, vec![Act::Ensure(on(service))])
+    }
+
+    fn change(name: &'static str, before: ServiceView, then: ServiceView) -> Self {
+        Self::new(name, Some(before), vec![Act::Ensure(on(then))])
+    }
+
+    fn delete(name: &'static str, service: ServiceView) -> Self {
+        Self::new(name, Some(service.clone()), vec![Act::Delete(on(service))])
+    }
+
+    /// Only backends change.
+    fn nodes(name: &'static str, service: &ServiceView, before: &'static [usize], then: &'static [usize]) -> Self {
+        let act = Act::Update(Wish { service: service.clone(), backends: then });
+        let before = Wish { service: service.clone(), backends: before };
+        Self { before: Some(before), ..Self::new(name, None, vec![act]) }
+    }
+
+    fn settings(self, settings: fn() -> Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// On an AWS that takes its time, as on a usual day.
+    fn slow(self) -> Self {
+        Self { knobs: |knobs| *knobs = Knobs::realistic(), ..self }
+    }
+
+    fn beside(self, others: impl IntoIterator<Item = ServiceView>) -> Self {
+        Self { others: others.into_iter().map(on).collect(), ..self }
+    }
+
+    fn breaks(self) -> Self {
+        Self { breaks: true, ..self }
+    }
+
+    fn leaves(self) -> Self {
+        Self { leaves: true, ..self }
+    }
+}
+
+fn on(service: ServiceView) -> Wish {
+    Wish { service, backends: NODES }
+}
+
+fn web(ports: &[u16]) -> ServiceView {
+    service("web", ports)
+}
+
+fn managed() -> Settings {
+    Settings { managed_security_groups: true, ..Settings::default() }
+}
+
+fn shared() -> Settings {
+    Settings { shared_backend_security_group: true, ..managed() }
+}
+
+/// Several ports, one of them with TLS, a fixed address in each zone.
+fn rich() -> ServiceView {
+    let web = with(web(&[80, 443, 8443]), "ssl-cert", &format!("{CERTIFICATE},{OTHER_CERTIFICATE}"));
+    let web = with(with(web, "ssl-ports", "443"), "eip-allocations", ADDRESSES);
+    with(with(web, "attributes", "load_balancing.cross_zone.enabled=true"), "additional-resource-tags", "team=a")
+}
+
+fn limited(service: ServiceView, ranges: &[&str]) -> ServiceView {
+    ServiceView { source_ranges: ranges.iter().map(|range| (*range).into()).collect(), ..service }
+}
+
+fn pods(service: ServiceView) -> ServiceView {
+    with(service, "nlb-target-type", "ip")
+}
+
+fn tuned(service: ServiceView) -> ServiceView {
+    let service = with(with(service, "healthcheck-interval", "20"), "healthcheck-port", "30999");
+    let service = with(service, "target-group-attributes", "proxy_protocol_v2.enabled=true");
+    with(service, "additional-resource-tags", "team=b")
+}
+
+fn udp(mut service: ServiceView) -> ServiceView {
+    service.ports[0].protocol = Protocol::Udp;
+    service
+}
+
+fn moved(mut service: ServiceView) -> ServiceView {
+    service.ports[0].node_port = 31111.try_into().ok();
+    service
+}
+
+fn internal(service: ServiceView) -> ServiceView {
+    with(service, "scheme", "internal")
+}
+
+pub(super) fn created() -> Vec<Case> {
+    vec![
+        Case::create("create", web(&[80])),
+        Case::create("create slowly", web(&[80])).slow(),
+        Case::create("create with everything", rich()).settings(managed),
+        Case::create("create with the shared group", web(&[80, 443])).settings(shared).leaves(),
+        Case::create("create for pods", pods(web(&[80]))),
+        Case::create("create beside others", web(&[80])).beside([service("api1", &[80]), service("dns2", &[53])]),
+        Case::create("create beside others with the shared group", web(&[80]))
+            .settings(shared)
+            .beside([service("api1", &[80])])
+            .leaves(),
+    ]
+}
+
+pub(super) fn changed() -> Vec<Case> {
+    let two = || web(&[80, 443]);
+    let v4 = |service| with(service, "subnets", "subnet-00000000000000001,subnet-00000000000000002");
+    vec![
+        Case::change("change ports", two(), web(&[443, 8443])),
+        Case::change("change ports with groups", two(), web(&[443, 8443])).settings(managed),
+        Case::change("change settings", two(), tuned(two())),
+        Case::change("change settings back", tuned(two()), two()),
+        Case::change("change node port", two(), moved(two())),
+        Case::change(
+            "change sources",
+            limited(two(), &["198.51.100.0/24", "203.0.113.0/24"]),
+            limited(two(), &["203.0.113.0/24"]),
+        ),
+        Case::change("change sources with groups", two(), limited(two(), &["203.0.113.0/24"])).settings(managed),
+        Case::change("change to pods", two(), pods(two())).breaks(),
+        Case::change("change from pods", pods(two()), two()).breaks(),
+        Case::change("change protocol", two(), udp(two())).breaks(),
+        Case::change("change subnets", two(), v4(two())),
+        Case::change("change families", two(), with(two(), "ip-address-type", "dualstack")),
+        Case::change("change ports beside others", two(), web(&[443])).beside([service("api1", &[80])]),
+        replaced(),
+    ]
+}
+
+/// A scheme cannot be changed: the balancer has to be another one.
+fn replaced() -> Case {
+    let refused = Act::Refused(on(internal(web(&[80]))), "scheme cannot be changed");
+    let then = vec![refused, Act::Delete(on(web(&[80]))), Act::Ensure(on(internal(web(&[80]))))];
+    Case::new("change scheme", Some(web(&[80])), then).settings(managed)
+}
+
+pub(super) fn updated() -> Vec<Case> {
+    let two = || web(&[80, 443]);
+    vec![
+        Case::nodes("nodes", &two(), &[0, 1], &[1, 2]),
+        Case::nodes("nodes with groups", &two(), &[0, 1], &[1, 2]).settings(managed),
+        Case::nodes("pods", &pods(two()), &[0, 1], &[1, 2]),
+        Case::nodes("more nodes", &web(&[80]), &[0], &[0, 1, 2, 3]),
+    ]
+}
+
+pub(super) fn deleted() -> Vec<Case> {
+    let two = || web(&[80, 443]);
+    vec![
+        Case::delete("delete", two()),
+        Case::delete("delete slowly", two()).settings(managed).slow(),
+        Case::delete("delete everything", rich()).settings(managed),
+        Case::delete("delete with the shared group", two()).settings(shared).leaves(),
+        Case::delete("delete pods", pods(two())),
+        Case::delete("delete beside others", two()).beside([service("api1", &[80]), service("dns2", &[53])]),
+        Case::delete("delete beside others with the shared group", two())
+            .settings(shared)
+            .beside([service("api1", &[80])])
+            .leaves(),
+    ]
+}
+
+/// Finds a case by its name.
+pub(super) fn case(name: &str) -> Case {
+    let all = [created(), changed(), updated(), deleted()].into_iter().flatten();
+    all.into_iter().find(|case| case.name == name).expect("there is such a case")
+}

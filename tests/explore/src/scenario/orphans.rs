@@ -1,0 +1,71 @@
+//! Load balancers that nobody asks for any more, or that somebody asks for again just when they are to be deleted.
+
+use std::time::Duration;
+
+use super::{Scenario, services};
+use crate::world::World;
+
+/// Looks every two minutes; the third look finds an orphan old enough.
+const COLLECTS: &[&str] =
+    &["--controllers=service", "--collect-orphans", "--orphan-report-period=2m", "--orphan-minimum-age=3m"];
+/// A bit after the first look.
+const SEEN: Duration = Duration::from_secs(130);
+/// So many lists of load balancers have been begun when the third look is under way.
+const THIRD: u32 = 3;
+/// Most time that a story waits for it.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+const BASE: Scenario = Scenario { flags: COLLECTS, ..services::BASE };
+
+pub(super) static ALL: [Scenario; 2] = [
+    Scenario {
+        name: "orphans",
+        about: "of Services that vanished without a trace one stays gone, one is made anew, one comes back: two are orphans",
+        before: Some(|world| Box::pin(served(world, &["kept", "lost", "anew", "back"]))),
+        between: Some(|world| Box::pin(std::future::ready(vanish(world, &["lost", "anew", "back"])))),
+        story: |world| Box::pin(return_early(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "orphans-return",
+        about: "a Service comes back when its load balancer is about to be deleted as an orphan",
+        cloud: "latency: {loadBalancers: 300ms}\n",
+        before: Some(|world| Box::pin(served(world, &["kept", "back"]))),
+        between: Some(|world| Box::pin(std::future::ready(vanish(world, &["back"])))),
+        story: |world| Box::pin(return_late(world)),
+        ..BASE
+    },
+];
+
+async fn served(world: &World, names: &[&str]) -> Result<(), String> {
+    services::nodes(world).await?;
+    for name in names {
+        world.serve(name).await?;
+    }
+    Ok(())
+}
+
+fn vanish(world: &World, names: &[&str]) -> Result<(), String> {
+    names.iter().try_for_each(|name| world.take_out(name))
+}
+
+async fn return_early(world: &World) -> Result<(), String> {
+    world.serve("anew").await?;
+    tokio::time::sleep(SEEN).await;
+    world.put_back("back")
+}
+
+async fn return_late(world: &World) -> Result<(), String> {
+    let looks = |world: &World| {
+        let count = world.seam.count("cloud.list_load_balancers");
+        (count < THIRD).then(|| format!("{count} looks"))
+    };
+    let end = world.seam.now() + PATIENCE;
+    while let Some(wrong) = looks(world) {
+        if world.seam.now() > end {
+            return Err(format!("no third look: {wrong}"));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.put_back("back")
+}
