@@ -5,6 +5,8 @@ use std::borrow::Cow;
 /// What stands in place of a secret.
 pub const HIDDEN: &str = "…";
 
+/// Shortest secret that is looked for.
+const GUESSED: usize = 4;
 /// Shortest text that counts as a token behind `Bearer` or `Basic`, which are words as well.
 const SHORTEST: usize = 12;
 /// What a JSON Web Token begins with: `{"` in base64.
@@ -14,10 +16,11 @@ const SCHEMES: [&str; 2] = ["bearer", "basic"];
 /// Names of headers, parameters and fields whose value is a credential.
 const NAMES: [&str; 5] = ["x-auth-token", "x-subject-token", "x-service-token", "x-amz-security-token", "sessiontoken"];
 
-/// Returns the text without these secrets, as they are and as they stand in a URL.
+/// Returns the text without these secrets, as they are and as they stand in a URL or in JSON. One of less than four bytes
+/// stays: it hides nothing, and is part of many words.
 pub fn hide<'a>(text: &'a str, secrets: &[&str]) -> Cow<'a, str> {
     let mut text = Cow::Borrowed(text);
-    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+    for secret in secrets.iter().filter(|secret| secret.len() >= GUESSED) {
         for form in [Cow::Borrowed(*secret), in_url(secret), in_json(secret)] {
             if text.contains(&*form) {
                 text = Cow::Owned(text.replace(&*form, HIDDEN));
@@ -38,7 +41,9 @@ pub fn hide_credentials(text: &str) -> Cow<'_, str> {
             let rest = lower[start..].trim_start_matches([' ', '\t']);
             let begin = lower.len() - rest.len();
             let length = token(rest);
-            if begin > start && length >= SHORTEST {
+            // Words have no digits.
+            let is_word = !rest[..length].contains(|c: char| c.is_ascii_digit() || c == '=');
+            if begin > start && length >= SHORTEST && !is_word {
                 spans.push((begin, begin + length));
             }
         }
@@ -133,7 +138,7 @@ mod tests {
             ),
             ("<SessionToken>IQoJ</SessionToken>", "<SessionToken>…</SessionToken>"),
             ("token eyJhbGciOi.eyJzdWIi.c2ln is expired", "token … is expired"),
-            ("two: Bearer aaaaaaaaaaaa Bearer bbbbbbbbbbbb", "two: Bearer … Bearer …"),
+            ("two: Bearer aaaaaaaaaaa1 Bearer bbbbbbbbbbb2", "two: Bearer … Bearer …"),
         ];
         for (text, hidden) in cases {
             assert_eq!(hide_credentials(text), hidden);

@@ -118,6 +118,18 @@ mod tests {
     }
 
     #[test]
+    fn credentials_that_a_server_repeats_are_left_out() {
+        let body = br#"{"message":"refused GET / [authorization: Bearer abcDEF0123456789]",
+            "details":{"causes":[{"message":"Bearer abcDEF0123456789"}]}}"#;
+        let status = Status::of_body(Encoding::Json, body);
+        assert_eq!(status.message, "refused GET / [authorization: Bearer …]");
+        assert_eq!(status.causes[0].message, "Bearer …");
+        // Also one that the limit of the length would cut in two.
+        let page = format!("{} Bearer abcDEF0123456789", "x".repeat(180));
+        assert!(!Status::of_body(Encoding::Json, page.as_bytes()).message.contains("abc"));
+    }
+
+    #[test]
     fn causes_and_waiting_time_are_read() {
         let body = br#"{"kind":"Status","message":"m","reason":"Invalid","code":422,
             "details":{"retryAfterSeconds":3,"causes":[{"reason":"R","message":"M","field":"F"}]}}"#;

@@ -131,7 +131,8 @@ impl OsError {
         let fault = match own_words(body) {
             Some((kind, message)) => Fault::Answer(Arc::new(Answer {
                 status,
-                kind: words(&kind).into(),
+                // A word by which refusals are told apart, unless it is a title that repeats the request.
+                kind: if is_word(&kind) && !secrets.contains(&&*kind) { kind.into() } else { words(&kind).into() },
                 message: words(&message).into(),
                 retry_after,
                 request_id: request_id(headers),
@@ -247,6 +248,10 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub(super) fn request_id(headers: &HeaderMap) -> Option<Box<str>> {
     let id = headers.get("x-openstack-request-id").or_else(|| headers.get("x-compute-request-id"))?;
     id.to_str().ok().map(Into::into)
+}
+
+fn is_word(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 fn shortened(text: &str) -> String {
