@@ -320,8 +320,8 @@ mod tests {
                 prop_assert!(port.device_id != "0");
             }
             // Whoever has left is there no more, and whoever joined need not join again.
-            let gone: Vec<String> = leaving(&backends, &holders).iter().map(|port| port.id.to_string()).collect();
-            let rest: Vec<Port> = holders.iter().filter(|port| !gone.contains(&port.id.to_string())).cloned().collect();
+            let gone: Vec<String> = leaving(&backends, &holders).iter().map(|port| port.id.clone()).collect();
+            let rest: Vec<Port> = holders.iter().filter(|port| !gone.contains(&port.id)).cloned().collect();
             prop_assert_eq!(leaving(&backends, &rest).len(), 0);
             prop_assert_eq!(joining("g", "s", &backends, &holders).len(), 0);
         }
