@@ -261,7 +261,11 @@ impl<S: PartialEq> SimpleBalancer<S> {
 
     fn owned(&self) -> OwnedObject {
         let Mark { namespace, service, uid, .. } = self.mark.clone();
-        let owner = Owner::Service { namespace, name: service, uid: Some(uid) };
+        // What does not say which Service it was made for is nobody's orphan.
+        let owner = match [&namespace, &service, &uid].iter().any(|label| label.is_empty()) {
+            true => Owner::Cluster,
+            false => Owner::Service { namespace, name: service, uid: Some(uid) },
+        };
         OwnedObject { kind: "load balancer".into(), id: self.id.clone(), owner, created: self.created }
     }
 }
@@ -315,4 +319,27 @@ async fn remove<T: SimpleBalancers>(
         cloud.delete_balancer(op, Mutation::new(DELETE, &*seen.id), &seen.id).await?;
     }
     Ok(Progress::pending(op, format!("load balancer {} is being deleted", seen.id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_no_service_is_nobodys_orphan() {
+        let of = |namespace: &str, service: &str, uid: &str| {
+            let mark =
+                Mark { cluster: "blue".into(), namespace: namespace.into(), service: service.into(), uid: uid.into() };
+            let is = Wanted { settings: (), members: BTreeSet::new() };
+            let state = BalancerState::Ready;
+            SimpleBalancer { id: "lb".into(), mark, state, addresses: Vec::new(), created: None, is }.owned().owner
+        };
+        let web = Owner::Service { namespace: "default".into(), name: "web".into(), uid: Some("u1".into()) };
+        assert_eq!(of("default", "web", "u1"), web);
+        for (namespace, service, uid) in
+            [("", "", ""), ("default", "web", ""), ("default", "", "u1"), ("", "web", "u1")]
+        {
+            assert_eq!(of(namespace, service, uid), Owner::Cluster, "{namespace}/{service} {uid}");
+        }
+    }
 }
