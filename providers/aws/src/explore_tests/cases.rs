@@ -17,6 +17,7 @@ const CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/000000
 const OTHER_CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000002";
 
 /// What is there, and what is to be then.
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent switches")]
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) settings: fn() -> Settings,
