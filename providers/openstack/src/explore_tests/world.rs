@@ -355,7 +355,9 @@ fn plain(mut row: Value) -> Value {
             match value {
                 Value::Array(list) if ids(list) || name == "security_groups" => *value = list.len().into(),
                 Value::Array(list) => {
-                    list.iter_mut().for_each(|one| *one = plain(one.take()));
+                    for one in list.iter_mut() {
+                        *one = plain(one.take());
+                    }
                     // Sets, all of them, in the order in which somebody added to them.
                     list.sort_by_cached_key(Value::to_string);
                 }
