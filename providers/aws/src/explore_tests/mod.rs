@@ -106,7 +106,6 @@ fn planted() -> Vec<Known> {
         (Bug::TargetsCleared, "nodes", None, "does not lead to"),
         (Bug::ThrottledAsAbsent, "delete by a new process", Some(Kind::Throttled), "left behind"),
         (Bug::UnansweredAsDone, "change settings", Some(Kind::TimesOut), "left to do"),
-        (Bug::ReadsCached, "change ports", None, "done, and then"),
         (Bug::InUseAsDone, "delete slowly", None, "left behind"),
         (Bug::NeverEqual, "create", None, "done, and then"),
     ];

@@ -1,6 +1,6 @@
 //! Bugs, to see that they are found: a way to AWS that does to requests and answers what a provider could do wrong.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::lane::Lane;
 use crate::{
     api::{
-        Action, AwsError, Call, Class, Fault, Page, Reply, Service, Tags, Transport,
+        Action, AwsError, Call, Class, Fault, Page, Reply, Tags, Transport,
         ec2::{CreateRoute, DeleteRoute},
         elb::{AddElbTags, DeregisterTargets, DescribeTargetHealth},
     },
@@ -32,8 +32,6 @@ pub(super) enum Bug {
     ThrottledAsAbsent,
     /// A change without an answer counts as made.
     UnansweredAsDone,
-    /// What one read of Elastic Load Balancing shows is believed for ever.
-    ReadsCached,
     /// Security groups that are in use count as deleted.
     InUseAsDone,
     /// Tags of listeners are not read, and put on again and again.
@@ -49,12 +47,11 @@ pub(super) struct Planted {
     bug: Bug,
     lane: Arc<Lane>,
     number: Mutex<u32>,
-    read: Mutex<BTreeMap<String, Result<Reply, AwsError>>>,
 }
 
 impl Planted {
     pub(super) fn new(bug: Bug, lane: Arc<Lane>) -> Self {
-        Self { bug, lane, number: Mutex::default(), read: Mutex::default() }
+        Self { bug, lane, number: Mutex::default() }
     }
 
     async fn tags_late(&self, call: Call) -> Result<Reply, AwsError> {
@@ -97,21 +94,6 @@ impl Planted {
         self.lane.send(Call::RegisterTargets(all)).await
     }
 
-    async fn reads_cached(&self, call: Call) -> Result<Reply, AwsError> {
-        let action = call.action();
-        if (action.service(), action.class()) != (Service::Elb, Class::Read) {
-            return self.lane.send(call).await;
-        }
-        let key = format!("{call:?}");
-        let known = self.read.lock().get(&key).cloned();
-        if let Some(known) = known {
-            return known;
-        }
-        let reply = self.lane.send(call).await;
-        self.read.lock().insert(key, reply.clone());
-        reply
-    }
-
     async fn route_moved(&self, call: Call) -> Result<Reply, AwsError> {
         let Call::ReplaceRoute(c) = call else { return self.lane.send(call).await };
         let delete = DeleteRoute { table: c.table.clone(), destination: c.destination };
@@ -130,7 +112,6 @@ impl Transport for Planted {
             Bug::TagsLate => self.tags_late(call).await,
             Bug::NewNames => self.new_names(call).await,
             Bug::TargetsCleared => self.targets_cleared(call).await,
-            Bug::ReadsCached => self.reads_cached(call).await,
             Bug::RouteMoved => self.route_moved(call).await,
             Bug::NamesAlone => {
                 let mut reply = self.lane.send(call).await?;

@@ -79,7 +79,7 @@ impl Core {
                     return Ok(wait);
                 }
             }
-            waits.extend(self.delete_groups(op, &found.groups).await?);
+            waits.extend(self.delete_groups(op, &mut known.groups).await?);
             known.deleted = waits.is_empty();
         }
         for name in &known.names {
@@ -180,13 +180,17 @@ impl Core {
         }
     }
 
-    /// Deletes target groups; one that cannot go does not keep the others.
-    async fn delete_groups(&self, op: &Op, groups: &BTreeSet<TargetGroupArn>) -> Result<Option<Progress>, CloudError> {
+    /// Deletes target groups; one that cannot go does not keep the others. Those that are left stay in the set.
+    async fn delete_groups(
+        &self,
+        op: &Op,
+        groups: &mut BTreeSet<TargetGroupArn>,
+    ) -> Result<Option<Progress>, CloudError> {
         let (mut in_use, mut failed) = (Vec::new(), None);
-        for arn in groups {
+        for arn in groups.clone() {
             match self.scope.client.write(op, DeleteTargetGroup { arn: arn.clone() }, "").await {
-                Ok(()) => {}
-                Err(error) if error.is("TargetGroupNotFound") => {}
+                Ok(()) => drop(groups.remove(&arn)),
+                Err(error) if error.is("TargetGroupNotFound") => drop(groups.remove(&arn)),
                 Err(error) if error.is("ResourceInUse") => in_use.push(arn.to_string()),
                 // The others would wait and fail alike.
                 Err(error) if Meaning::of(error.code()) == Meaning::Throttled => return Err(error.into()),

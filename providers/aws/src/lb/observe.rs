@@ -249,12 +249,18 @@ impl Observer {
         }
         let read = sweep::tags(&self.scope, op, unread.keys().cloned().collect());
         let found = self.denials.read(op, owner, Action::DescribeElbTags, read).await?;
-        for (arn, tags) in found.unwrap_or_default() {
-            if let Some(seen) = unread.get_mut(&arn) {
+        // Without the right to read them they are left as they are.
+        let Some(found) = found else { return Ok(()) };
+        for (arn, tags) in found {
+            if let Some(seen) = unread.remove(&arn) {
                 seen.tags = Some(tags);
             }
         }
-        Ok(())
+        match unread.into_keys().next() {
+            // It was listed a moment ago: this answer is older, or somebody has deleted it since.
+            Some(arn) => Err(CloudError::transient(format!("tags of listener {arn} do not show yet"))),
+            None => Ok(()),
+        }
     }
 
     async fn group_attributes(

@@ -112,6 +112,8 @@ impl State {
         let now = self.tick();
         self.changed.insert(id.clone(), now);
         self.doubtful.insert(id.clone());
+        // What was noted of it may have been undone by what was not answered.
+        self.young.retain(|(_, of, ..)| of != id);
     }
 }
 
