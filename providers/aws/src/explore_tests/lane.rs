@@ -135,6 +135,15 @@ impl Transport for Lane {
     }
 }
 
+/// What the provider can do without (`Denials`).
+const DETAILS: [Action; 5] = [
+    Action::DescribeNetworkInterfaces,
+    Action::DescribeLoadBalancerAttributes,
+    Action::DescribeTargetGroupAttributes,
+    Action::DescribeListenerAttributes,
+    Action::DescribeListenerCertificates,
+];
+
 fn point(call: &Call) -> Point {
     let action = call.action();
     let young = if absence(call).is_some() { MAY_BE_ABSENT } else { "" };
@@ -143,12 +152,12 @@ fn point(call: &Call) -> Point {
 }
 
 /// Tells whether a kind of fault can happen to a call. The SDK takes answers that are none, or not whole, for no answer, and
-/// AWS has one way to throttle. A right to read interfaces that is lacking is lived with until the next comparison.
+/// AWS has one way to throttle. A right to read details that is lacking is lived with until the next comparison.
 pub(super) fn applies(kind: Kind, call: &Point) -> bool {
     match kind {
         Kind::CutShort | Kind::Garbage | Kind::OverLimit => false,
         Kind::Busy => call.writes,
-        Kind::Unauthorized => !call.what.starts_with(Action::DescribeNetworkInterfaces.name()),
+        Kind::Unauthorized => !DETAILS.iter().any(|action| call.what.starts_with(action.name())),
         Kind::StrangeAbsence => call.what.ends_with(MAY_BE_ABSENT),
         Kind::Stale | Kind::Lagging => !call.writes,
         _ => true,

@@ -9,7 +9,7 @@ use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{model::OwnerName, sweep::is_absent};
+use super::model::OwnerName;
 use crate::{
     api::{Action, AwsError},
     client::reason,
@@ -31,11 +31,10 @@ struct Denial {
 }
 
 impl Denials {
-    /// Reads something that can be done without: `None` where policy does not allow it, which each Service is told once, and
-    /// where there is nothing.
+    /// Reads something that can be done without: `None` where policy does not allow it, which each Service is told once.
     ///
     /// # Errors
-    /// Anything else.
+    /// Anything else. That there is no such thing is doubt: whoever asks has just seen it listed.
     pub(super) async fn read<T>(
         &self,
         op: &Op,
@@ -48,7 +47,6 @@ impl Denials {
         }
         let error = match read.await {
             Ok(value) => return Ok(Some(value)),
-            Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => error,
         };
         // Credentials that do not hold are another matter than what they allow.

@@ -297,10 +297,11 @@ impl Observer {
             }
             let found = if group.load_balancers.is_empty() { Found::Among } else { Found::Computed };
             let Some(tags) = tags.filter(|tags| self.is_ours(question, tags, found)) else { continue };
-            let targets = self.targets(op, &group.arn).await?;
-            if targets.is_some() {
-                groups.push(SeenGroup { group, tags: Some(tags), attributes: None, targets });
-            }
+            let Some(targets) = self.targets(op, &group.arn).await? else {
+                // Either the list is older, or this answer: who takes it for gone would leave it behind.
+                return Err(CloudError::transient(format!("target group {} is listed and not found", group.name)));
+            };
+            groups.push(SeenGroup { group, tags: Some(tags), attributes: None, targets: Some(targets) });
         }
         Ok(groups)
     }
