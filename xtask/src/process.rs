@@ -7,8 +7,16 @@ use anyhow::Context as _;
 use crate::root;
 
 /// The cargo that runs us, in the repository's root.
+///
+/// It is not told of this package, as what cargo runs is: build scripts that depend on such variables (ring's) would run
+/// again, and everything above them would be built again, each time after cargo was called by hand.
 pub(crate) fn cargo() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command.current_dir(root()?);
     Ok(command)
 }

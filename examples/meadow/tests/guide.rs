@@ -179,11 +179,22 @@ fn a_new_author_gets_from_the_template_to_the_passing_kit() {
     let [copy, first_tests, stand_in, all_tests] = commands[..] else {
         panic!("{} blocks of commands", commands.len())
     };
-    let folder = tempfile::tempdir().unwrap();
+    // Always the same place, so that what is built there is built over and does not pile up.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    fs::create_dir_all(&folder).unwrap();
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let run = |place: &Path, commands: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-euc", commands]).current_dir(place).env("FRAMEWORK", root());
+        // An author's shell knows nothing of this package, and neither do build scripts that would run again for it.
+        for (name, _) in env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+                shell.env_remove(name);
+            }
+        }
         // One folder for all builds, and nothing from a network.
         shell.env("CARGO_TARGET_DIR", &target).env("CARGO_NET_OFFLINE", "true");
         let output = shell.output().unwrap();
@@ -191,8 +202,8 @@ fn a_new_author_gets_from_the_template_to_the_passing_kit() {
         assert!(output.status.success(), "{commands}\n{text}");
         text.into_owned()
     };
-    run(folder.path(), copy);
-    let place = folder.path().join("ccm-meadow");
+    run(&folder, copy);
+    let place = folder.join("ccm-meadow");
     let printed = run(&place, first_tests);
     assert!(printed.contains("test instances - should panic ... ok"), "{printed}");
     for (file, blocks) in shown(&blocks) {
