@@ -2,7 +2,16 @@
 
 mod orphans;
 
-use std::{ffi::OsString, future::Future, io::Write, pin::pin, process::ExitCode, sync::Arc};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    ffi::OsString,
+    future::Future,
+    io::Write,
+    panic::PanicHookInfo,
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use axum::Router;
 use futures::{FutureExt, future::BoxFuture};
@@ -15,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Config, Invocation, Product},
-    error::chain,
+    error::{chain, panic_text},
     provider::CloudProvider,
     runtime::{
         health::Kind,
@@ -88,6 +97,7 @@ where
     let (traces, spans) = traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
+    std::panic::set_hook(Box::new(tell_panic));
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
@@ -278,6 +288,17 @@ async fn until_signalled<T>(
             }
         }
     }
+}
+
+/// Says that a thread panicked, as the standard library does, without what looks like credentials: libraries may panic with a
+/// request in their message.
+fn tell_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let thread = std::thread::current();
+    let (thread, text) = (thread.name().unwrap_or("<unnamed>"), panic_text(panic.payload()));
+    let trace = Backtrace::capture();
+    let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
+    say(&mut std::io::stderr(), &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"));
 }
 
 /// Writes a line; a closed pipe is no reason to fail.

@@ -1,30 +1,87 @@
 //! Printing errors and panics.
 
-use std::{any::Any, error::Error, fmt::Write};
+use std::{any::Any, borrow::Cow, error::Error, fmt::Write};
+
+use kube::client::AuthError;
 
 use crate::secrets::hide_credentials;
 
-/// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat.
-pub fn chain(error: &dyn Error) -> String {
+/// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat, and without
+/// what a kubeconfig's plug-in printed.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut next = error.source();
+    let mut next = Some(error);
     while let Some(cause) = next {
         let cause_text = cause.to_string();
+        if let Some(words) = unsaid(cause) {
+            // Some errors say their cause themselves. What is beneath this one would say it once more.
+            match text.contains(&cause_text) {
+                true => text = text.replace(&cause_text, &words),
+                // Writing to a String cannot fail.
+                false => drop(write!(text, ": {words}")),
+            }
+            break;
+        }
         // Some libraries print their cause themselves.
         if !text.ends_with(&cause_text) {
-            // Writing to a String cannot fail.
             let _ = write!(text, ": {cause_text}");
         }
         next = cause.source();
     }
     match hide_credentials(&text) {
-        std::borrow::Cow::Borrowed(_) => text,
-        std::borrow::Cow::Owned(hidden) => hidden,
+        Cow::Borrowed(_) => text,
+        Cow::Owned(hidden) => hidden,
     }
 }
 
-/// Returns what a panic said, as `catch_unwind` or a joined task hands it over.
-pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
+/// Words in place of an error that shows a plug-in's command line and environment, or the credentials that it printed.
+fn unsaid(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref::<AuthError>()? {
+        AuthError::AuthExecRun { out, .. } => {
+            Some(format!("the exec plug-in of the kubeconfig failed: {}", out.status))
+        }
+        AuthError::AuthExecParse(_) => Some("the exec plug-in of the kubeconfig printed no ExecCredential".to_owned()),
+        _ => None,
+    }
+}
+
+/// Returns what a panic said, as `catch_unwind`, a hook or a joined task hands it over, without what looks like credentials.
+pub fn panic_text(payload: &(dyn Any + Send)) -> Cow<'_, str> {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+    hide_credentials(text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("no client")]
+    struct Outer(#[source] kube::Error);
+
+    #[test]
+    fn what_a_plug_in_printed_is_not_said() {
+        let status = std::os::unix::process::ExitStatusExt::from_raw(3 << 8);
+        let out = std::process::Output { status, stdout: b"s3cret".to_vec(), stderr: b"s3cret".to_vec() };
+        let run = AuthError::AuthExecRun { cmd: "KEY=s3cret /bin/plugin s3cret".to_owned(), out: Box::new(out) };
+        let failed = "the exec plug-in of the kubeconfig failed: exit status: 3";
+        assert_eq!(chain(&run), failed);
+        assert_eq!(chain(&Outer(kube::Error::Auth(run))), format!("no client: auth error: {failed}"));
+        let boxed = AuthError::AuthExecParse(Box::new(
+            serde_saphyr::from_str::<u8>("[s3cret, s3cret").expect_err("this is no number"),
+        ));
+        let said = "ServiceError: the exec plug-in of the kubeconfig printed no ExecCredential";
+        assert_eq!(chain(&kube::Error::Service(Box::new(boxed))), said);
+        // Others are told as they are.
+        let start = AuthError::AuthExecStart(std::io::ErrorKind::NotFound.into());
+        assert_eq!(chain(&start), "unable to run auth exec: entity not found");
+    }
+
+    #[test]
+    fn credentials_in_a_panic_are_hidden() {
+        let payload: Box<dyn Any + Send> = Box::new("refused [authorization: Bearer abcDEF0123456789]".to_owned());
+        assert_eq!(panic_text(&*payload), "refused [authorization: Bearer …]");
+        assert_eq!(panic_text(&"plain"), "plain");
+        assert_eq!(panic_text(&1_u8), "no message");
+    }
 }

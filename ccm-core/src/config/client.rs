@@ -122,9 +122,18 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube
             cluster.server = Some(uri.to_string());
         }
     }
-    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let client = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
-        .map_err(|error| failed(&error))
+        .map_err(|error| failed(&error))?;
+    // Addresses are logged, and one of them is a label of metrics.
+    let wrong = if client.proxy_url.is_some() {
+        "sets proxy-url, which is not supported"
+    } else if client.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        "must not have credentials in the address of its server"
+    } else {
+        return Ok(client);
+    };
+    Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.to_owned() })
 }
 
 /// What failed. A parser's own message may quote the file, and with it a token, so only the place is told.

@@ -9,6 +9,9 @@
 //! | 6, 7 | and trace | and debug |
 //! | 8 and above | everything | everything |
 //!
+//! Never shown is the API client's own account of answers that it could not use: it repeats them whole, tokens and all. They
+//! are logged, without credentials, where they are handled.
+//!
 //! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the last
 //! part of the module's path (the file's name), one with them with the whole path (`ccm_core::controllers::node::*`);
 //! `*` and `?` match as in file names. The first pattern that matches decides.
@@ -51,6 +54,9 @@ const LIBRARIES: &[&str] = &[
     "tower_http",
     "want",
 ];
+
+/// Repeats whole answers of the API server, also those with tokens and those that repeat requests.
+const REPEATS: &str = "kube_client::client";
 
 /// How to log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -180,6 +186,9 @@ impl Rules {
     }
 
     fn level(&self, module: &str) -> LevelFilter {
+        if module == REPEATS {
+            return LevelFilter::OFF;
+        }
         let verbosity = self.verbosity.get();
         match self.modules.iter().find(|rule| rule.matches(module)) {
             Some(rule) => own_level(rule.verbosity),
@@ -308,6 +317,7 @@ mod tests {
             assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
             let api_client = if verbosity <= 3 { LevelFilter::OFF } else { library };
             assert_eq!(rules.level("kube_client::client::builder"), api_client, "{verbosity}");
+            assert_eq!(rules.level("kube_client::client"), LevelFilter::OFF, "{verbosity}");
         }
     }
 

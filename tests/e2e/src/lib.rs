@@ -10,6 +10,7 @@ pub mod image;
 pub mod ledger;
 pub mod manifests;
 pub mod observer;
+pub mod pages;
 pub mod rights;
 pub mod scenario;
 pub mod secrets;

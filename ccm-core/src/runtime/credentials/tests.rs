@@ -291,6 +291,36 @@ async fn no_token_is_asked_for_without_leadership() {
     assert_eq!(ask(&client).await, Ok(200));
 }
 
+/// Nothing of an answer that cannot be read, and nothing that a refusal repeats, is logged at any verbosity.
+#[tokio::test(start_paused = true)]
+async fn answers_are_not_repeated_in_the_log() {
+    let server = tower::service_fn(|request: Request<Body>| async move {
+        let (code, answer) = match request.uri().path().contains("/node-controller/") {
+            true => (201, json!({"spec": "none", "status": {"token": "t0ken-in-an-answer"}}).to_string()),
+            false => (500, "something else: t0ken-in-a-page".to_owned()),
+        };
+        Ok::<_, BoxError>(Response::builder().status(code).body(Body::from(answer.into_bytes()))?)
+    });
+    let connection = || kube::Client::new(server, "default");
+    let log = crate::telemetry::captured::Captured::default();
+    let writer = log.clone();
+    let config = crate::telemetry::logging::LoggingConfig { verbosity: 10, ..Default::default() };
+    let (dispatch, _) = crate::telemetry::logging::dispatch(&config, move || writer.clone());
+    let _guard = tracing::dispatcher::set_default(&dispatch);
+    let gate = WriteGate::always_open();
+    let names = ["node-controller", "route-controller"];
+    let accounts = Accounts::new(connection(), names.map(|name| (name, connection())));
+    let credentials = accounts.credentials(&gate);
+    tokio::spawn(credentials.clone().run(CancellationToken::new()));
+    for name in names {
+        ask(&credentials.client(name, &gate).unwrap()).await.unwrap_err();
+    }
+    let text = log.text();
+    assert!(text.contains("trying on") && !text.contains("t0ken-in-an-answer"), "{text}");
+    // What the page says is told once, where it is handled.
+    assert_eq!(text.matches("t0ken-in-a-page").count(), 1, "{text}");
+}
+
 #[test]
 fn tokens_are_not_shown() {
     let mut header = http::HeaderValue::from_static("Bearer secret");

@@ -1,0 +1,153 @@
+//! Credentials are shown nowhere: the whole process at the highest verbosity, in both formats, with a cloud and an API server
+//! that repeat what they were sent in their errors.
+
+mod commands;
+mod panics;
+mod world;
+
+use std::{
+    ffi::OsString,
+    net::{Ipv4Addr, TcpListener as Port},
+    path::Path,
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use anyhow::ensure;
+use ccm_e2e::{ccm::Ccm, pages};
+use ccm_testkit::apiserver::{Access, MASTERS, Rule, User};
+use k8s_openapi::api::core::v1::{Event, Node, Service};
+use kube::{Api, api::PostParams};
+use serde_json::json;
+
+use world::{CALLER_TOKEN, KUBE_TOKEN, Proof, SOON, STRANGER_TOKEN, World};
+
+async fn journey(proof: Proof, format: &str) -> anyhow::Result<()> {
+    let world = World::new(proof).await?;
+    let port = Port::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let kubeconfig = world.kubeconfig()?;
+    let config = world.cloud_config(proof).await?;
+    let args = arguments(&kubeconfig, &config, port, format);
+    let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
+    let mut process = Ccm::start(program, world.folder.path(), "ccm", args.clone()).await?;
+    let issued = world.issued.load(Ordering::SeqCst);
+    world.until("a token", &mut process, |world| world.issued.load(Ordering::SeqCst) > issued).await?;
+    objects(&world).await?;
+    let mut pages = vec![pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?];
+    // A bare token cannot be had anew for longer than it lives.
+    if proof != Proof::Token {
+        let now = world.issued.load(Ordering::SeqCst);
+        world.until("renewal", &mut process, |world| world.issued.load(Ordering::SeqCst) > now).await?;
+    }
+    for status in [401, 403, 500, 400] {
+        // Written again, credentials are tried at once, also after a refusal.
+        std::fs::write(&config, std::fs::read(&config)?)?;
+        let before = world.refused.load(Ordering::SeqCst);
+        world.refusing.store(status, Ordering::SeqCst);
+        let seen = |world: &World| world.refused.load(Ordering::SeqCst) > before;
+        world.until("requests that are refused", &mut process, seen).await?;
+    }
+    world.refusing.store(0, Ordering::SeqCst);
+    // Keystone does not take the secret, in its own words.
+    let right = std::fs::read(&config)?;
+    let begin = process.log().len();
+    world.spoil(&config)?;
+    let denied = |log: &str| log.get(begin..).is_some_and(|new| new.contains("authentication at "));
+    world.until_said("authentication that is denied", &mut process, denied).await?;
+    std::fs::write(&config, right)?;
+    // The API server does not know the process any more, then again.
+    world.api.users().set_access("ccm", Access::Rules(Rule::of_role(&json!({"rules": []}))?));
+    world.api.users().revoke(KUBE_TOKEN);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    world.api.users().add(KUBE_TOKEN, User::new("ccm", &[MASTERS]));
+    pages.push(pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?);
+    let events: Api<Event> = Api::all(world.api.client());
+    let events = serde_json::to_string(&events.list(&kube::api::ListParams::default()).await?.items)?;
+    let log = process.log();
+    process.terminate().await?;
+    // A process whose credentials are refused from the start says so, and ends.
+    world.refusing.store(401, Ordering::SeqCst);
+    let mut second = Ccm::start(program, world.folder.path(), "second", args).await?;
+    ensure!(!second.exit(SOON).await?.success(), "credentials that are refused end the start");
+    let secrets = world.secrets.lock().clone();
+    secrets.check("the log", &log)?;
+    secrets.check("the log of a refused start", &second.log())?;
+    secrets.check("an event", &events)?;
+    secrets.check("a page", &pages.concat())?;
+    // The search is for nothing if there was nothing to see: of the HTTP client, and of what the cloud repeated.
+    for (what, text) in [("idle connection for", &log), ("refused POST", &log)] {
+        ensure!(text.contains(what), "the log says nothing of {what}");
+    }
+    ensure!(events.contains("\"reason\""), "no event was written");
+    world.close().await
+}
+
+fn arguments(kubeconfig: &Path, config: &Path, port: u16, format: &str) -> Vec<OsString> {
+    let (kubeconfig, config) = (kubeconfig.display(), config.display());
+    [
+        "--cloud-provider=openstack".to_owned(),
+        "--cluster-name=test".to_owned(),
+        "--leader-elect=false".to_owned(),
+        "--node-monitor-period=1s".to_owned(),
+        "--node-status-update-frequency=1s".to_owned(),
+        "--v=10".to_owned(),
+        format!("--logging-format={format}"),
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+        format!("--cloud-config={config}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+    ]
+    .map(OsString::from)
+    .to_vec()
+}
+
+/// A Node and a Service that make the process ask the cloud.
+async fn objects(world: &World) -> anyhow::Result<()> {
+    let client = world.api.client();
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "node-0"},
+        "spec": {
+            "providerID": "openstack:///7b9cf879-7146-417c-abfd-cb4272f0c935",
+            "taints": [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}],
+        },
+    }))?;
+    Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await?;
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80}]},
+    }))?;
+    Api::<Service>::namespaced(client, "default").create(&PostParams::default(), &service).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_password_is_shown_in_text() {
+    journey(Proof::Password, "text").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_clouds_yaml_is_shown_in_json() {
+    journey(Proof::CloudsYaml, "json").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_of_an_application_credential_is_shown_in_json() {
+    journey(Proof::Credential, "json").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_token_is_shown_in_text() {
+    journey(Proof::Token, "text").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_password_of_a_trustee_is_shown_in_text() {
+    journey(Proof::Trust, "text").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_of_a_client_certificate_is_shown_in_json() {
+    journey(Proof::Certificate, "json").await.unwrap();
+}
