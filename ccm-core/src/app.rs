@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Config, Invocation, Product},
-    error::{chain, panic_text},
+    error::{chain, shown_panic},
     provider::CloudProvider,
     runtime::{
         health::Kind,
@@ -295,7 +295,7 @@ async fn until_signalled<T>(
 fn tell_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
-    let (thread, text) = (thread.name().unwrap_or("<unnamed>"), panic_text(panic.payload()));
+    let (thread, text) = (thread.name().unwrap_or("<unnamed>"), shown_panic(panic.payload()));
     let trace = Backtrace::capture();
     let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
     say(&mut std::io::stderr(), &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"));

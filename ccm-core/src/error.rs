@@ -45,10 +45,15 @@ fn unsaid(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-/// Returns what a panic said, as `catch_unwind`, a hook or a joined task hands it over, without what looks like credentials.
-pub fn panic_text(payload: &(dyn Any + Send)) -> Cow<'_, str> {
+/// Returns what a panic said, as `catch_unwind` or a joined task hands it over.
+pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    hide_credentials(text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message"))
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// [`panic_text`] for logs and events: without what looks like credentials, which libraries may have in their messages.
+pub(crate) fn shown_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
+    hide_credentials(panic_text(payload))
 }
 
 #[cfg(test)]
@@ -80,8 +85,8 @@ mod tests {
     #[test]
     fn credentials_in_a_panic_are_hidden() {
         let payload: Box<dyn Any + Send> = Box::new("refused [authorization: Bearer abcDEF0123456789]".to_owned());
-        assert_eq!(panic_text(&*payload), "refused [authorization: Bearer …]");
-        assert_eq!(panic_text(&"plain"), "plain");
-        assert_eq!(panic_text(&1_u8), "no message");
+        assert_eq!(shown_panic(&*payload), "refused [authorization: Bearer …]");
+        assert_eq!(shown_panic(&"plain"), "plain");
+        assert_eq!(shown_panic(&1_u8), "no message");
     }
 }

@@ -130,10 +130,19 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube
         "sets proxy-url, which is not supported"
     } else if client.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         "must not have credentials in the address of its server"
+    } else if !is_header(&client.auth_info) {
+        "has a token that cannot be sent: it has a line break or another character that HTTP does not allow"
     } else {
         return Ok(client);
     };
     Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.to_owned() })
+}
+
+/// Whether the token, if there is one, can be sent. The client panics on one that cannot.
+fn is_header(user: &kube::config::AuthInfo) -> bool {
+    // Only as JSON do they give it away.
+    let user = serde_json::to_value(user).unwrap_or_default();
+    user["token"].as_str().is_none_or(|token| HeaderValue::from_str(token).is_ok())
 }
 
 /// What failed. A parser's own message may quote the file, and with it a token, so only the place is told.

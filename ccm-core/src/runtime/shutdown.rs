@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{chain, panic_text};
+use crate::error::{chain, shown_panic};
 
 /// Why the tasks ended other than by being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +143,7 @@ impl Tasks {
             Ok((_, Ok(()))) => None,
             Ok((_, Err(source))) => Some(TaskError::Failed { task, source }),
             Err(error) => match error.try_into_panic() {
-                Ok(payload) => Some(TaskError::Panicked { task, message: panic_text(&*payload).into_owned() }),
+                Ok(payload) => Some(TaskError::Panicked { task, message: shown_panic(&*payload).into_owned() }),
                 // Nobody else can abort them.
                 Err(_) => Some(TaskError::Ended { task }),
             },

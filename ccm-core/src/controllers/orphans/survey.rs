@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::plan::{Cause, Orphan, Standing, orphans};
 use crate::{
-    error::panic_text,
+    error::shown_panic,
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
     provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
     runtime::{
@@ -239,5 +239,5 @@ pub(crate) fn object_ref(owner: &Owner) -> Option<ObjectRef> {
 
 /// Makes an error of a panic of the provider.
 pub(crate) fn panicked(operation: &str, panic: &(dyn Any + Send)) -> CloudError {
-    CloudError::transient(format!("the provider panicked in {operation}: {}", panic_text(panic)))
+    CloudError::transient(format!("the provider panicked in {operation}: {}", shown_panic(panic)))
 }

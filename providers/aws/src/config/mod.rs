@@ -8,7 +8,7 @@ mod keys;
 mod overrides;
 mod show;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use ccm_core::{
     config::{
@@ -244,8 +244,8 @@ impl PartialEq for TypePattern {
     }
 }
 
-/// A `[ServiceOverride]` section.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A `[ServiceOverride]` section. `Debug` shows no user, password and query of its URL.
+#[derive(Clone, PartialEq, Eq)]
 pub struct ServiceOverride {
     /// Which client.
     pub service: OverriddenService,
@@ -257,6 +257,19 @@ pub struct ServiceOverride {
     pub signing_region: Box<str>,
     /// Name to sign for; the service's own when `None`.
     pub signing_name: Option<Box<str>>,
+}
+
+impl fmt::Debug for ServiceOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, region, url, signing_region, signing_name } = self;
+        f.debug_struct("ServiceOverride")
+            .field("service", service)
+            .field("region", region)
+            .field("url", &show::without_secrets(url))
+            .field("signing_region", signing_region)
+            .field("signing_name", signing_name)
+            .finish()
+    }
 }
 
 /// A client that a `[ServiceOverride]` section changes.

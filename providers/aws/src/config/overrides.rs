@@ -7,7 +7,6 @@ use ccm_core::config::{gcfg::Section, keys::Spot};
 use super::{OverriddenService, ServiceOverride, check::Report, error::Mistake, keys::Override};
 
 /// Sections of one name, read as one.
-#[derive(Debug)]
 pub(super) struct Written {
     /// Name; empty without one.
     name: String,

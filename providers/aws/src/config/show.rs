@@ -118,7 +118,7 @@ fn service(of: &OverriddenService) -> &str {
 }
 
 /// Cuts user, password and query out of a URL.
-fn without_secrets(url: &str) -> String {
+pub(super) fn without_secrets(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));

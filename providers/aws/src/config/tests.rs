@@ -405,6 +405,8 @@ fn log_shows_what_is_set_and_no_secrets() {
         assert!(shown.contains(&(key.name, expected.to_owned())), "{}", key.name);
     }
     settings = good(&section("1", "URL = https://user:secret@host:1/p?token=secret"));
+    let debug = format!("{settings:?}");
+    assert!(debug.contains("https://host:1/p") && !debug.contains("secret"), "{debug}");
     let shown = format!("{:?}", settings.effective());
     assert!(shown.contains("(\"ServiceOverride\", \"EC2 in r1: https://host:1/p\")"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");

@@ -37,7 +37,7 @@ async fn no_command_shows_a_secret() {
             let (status, log) = run(&world, &config, word, flags).await?;
             world.secrets.lock().check("a command", &log)?;
             let is_final = matches!(status.code(), Some(0 | 2));
-            ensure!(is_final && log.contains(said) && log.contains("idle connection for"), "{status}: {log}");
+            ensure!(is_final && log.contains(said) && log.contains("hyper_util"), "{status}: {log}");
             // Refused in words that repeat the request.
             world.refusing.store(401, Ordering::SeqCst);
             let (status, log) = run(&world, &config, word, flags).await?;
