@@ -54,6 +54,7 @@ async fn no_command_shows_a_secret() {
     commands.await.unwrap();
 }
 
+// length: a file with a mistake after the other
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mistakes_around_a_secret_are_told_without_it() {
     let mistakes = async {
