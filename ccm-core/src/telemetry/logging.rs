@@ -9,8 +9,8 @@
 //! | 6, 7 | and trace | and debug |
 //! | 8 and above | everything | everything |
 //!
-//! Never shown is the API client's own account of answers that it could not use: it repeats them whole, tokens and all. They
-//! are logged, without credentials, where they are handled.
+//! Never shown is the own account that the clients of the API server and of AWS give of answers that they could not use: it
+//! repeats them whole, tokens and all. They are logged, without credentials, where they are handled.
 //!
 //! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the last
 //! part of the module's path (the file's name), one with them with the whole path (`ccm_core::controllers::node::*`);
@@ -55,8 +55,10 @@ const LIBRARIES: &[&str] = &[
     "want",
 ];
 
-/// Repeats whole answers of the API server, also those with tokens and those that repeat requests.
-const REPEATS: &str = "kube_client::client";
+/// Repeat whole answers, also those with tokens and those that repeat requests: of the API server, of AWS, and of those who
+/// give credentials for AWS.
+const REPEAT: [&str; 3] =
+    ["kube_client::client", "aws_smithy_runtime::client::orchestrator", "aws_config::meta::credentials::chain"];
 
 /// How to log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -186,7 +188,7 @@ impl Rules {
     }
 
     fn level(&self, module: &str) -> LevelFilter {
-        if module == REPEATS {
+        if REPEAT.contains(&module) {
             return LevelFilter::OFF;
         }
         let verbosity = self.verbosity.get();
@@ -317,7 +319,9 @@ mod tests {
             assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
             let api_client = if verbosity <= 3 { LevelFilter::OFF } else { library };
             assert_eq!(rules.level("kube_client::client::builder"), api_client, "{verbosity}");
-            assert_eq!(rules.level("kube_client::client"), LevelFilter::OFF, "{verbosity}");
+            for module in REPEAT {
+                assert_eq!(rules.level(module), LevelFilter::OFF, "{verbosity}");
+            }
         }
     }
 

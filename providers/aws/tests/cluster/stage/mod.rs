@@ -127,14 +127,6 @@ fn rules() -> anyhow::Result<Vec<Value>> {
     Ok(roles.iter().filter_map(|role| role["rules"].as_array()).flatten().cloned().collect())
 }
 
-fn secrets() -> Secrets {
-    let mut secrets = Secrets::default();
-    secrets.add("the secret access key", SECRET_KEY);
-    secrets.add("the session token", SESSION_TOKEN);
-    secrets.add("the token for the API server", &format!("token-of-{USER}"));
-    secrets
-}
-
 /// Networks, and the group of the nodes.
 pub(crate) struct Network {
     pub(crate) vpc: Vpc,
@@ -157,10 +149,6 @@ pub(crate) struct Stage<'a> {
     pub(crate) instances: Vec<Instance>,
     /// Further lines of the section `[Global]`.
     pub(crate) config: String,
-    /// Environment of the process alone.
-    pub(crate) environment: Vec<String>,
-    /// What nobody may ever see.
-    pub(crate) secrets: Secrets,
     transport: Arc<dyn Transport>,
     directory: tempfile::TempDir,
     process: Option<Ccm>,
@@ -194,12 +182,6 @@ impl<'a> Stage<'a> {
             network,
             instances: Vec::new(),
             config: String::new(),
-            environment: vec![
-                "AWS_ACCESS_KEY_ID=AKIATEST".into(),
-                format!("AWS_SECRET_ACCESS_KEY={SECRET_KEY}"),
-                format!("AWS_SESSION_TOKEN={SESSION_TOKEN}"),
-            ],
-            secrets: secrets(),
             transport: connection.transport,
             directory: tempfile::Builder::new().prefix("ccm-aws-").tempdir()?,
             process: None,
@@ -277,7 +259,12 @@ impl<'a> Stage<'a> {
         }
         let cloud_config = self.directory.path().join("cloud.conf");
         std::fs::write(&cloud_config, self.cloud_config())?;
-        let mut args: Vec<OsString> = self.environment.iter().map(Into::into).collect();
+        // Environment of the process alone.
+        let mut args: Vec<OsString> = vec![
+            "AWS_ACCESS_KEY_ID=AKIATEST".into(),
+            format!("AWS_SECRET_ACCESS_KEY={SECRET_KEY}").into(),
+            format!("AWS_SESSION_TOKEN={SESSION_TOKEN}").into(),
+        ];
         args.push(program.into());
         args.extend(word.map(Into::into));
         args.extend(FLAGS.map(Into::into));
@@ -301,9 +288,13 @@ impl<'a> Stage<'a> {
 
     /// Checks that no process printed a credential.
     pub(crate) fn check_logs(&self) -> anyhow::Result<()> {
+        let mut secrets = Secrets::default();
+        secrets.add("the secret access key", SECRET_KEY);
+        secrets.add("the session token", SESSION_TOKEN);
+        secrets.add("the token for the API server", &format!("token-of-{USER}"));
         for process in 0..self.started {
             let file = ccm::log_file(self.directory.path(), &format!("ccm-{process}"));
-            self.secrets.check(&file.display().to_string(), &std::fs::read_to_string(&file)?)?;
+            secrets.check(&file.display().to_string(), &std::fs::read_to_string(&file)?)?;
         }
         Ok(())
     }
@@ -311,13 +302,6 @@ impl<'a> Stage<'a> {
     /// What the running process printed.
     pub(crate) fn log(&self) -> String {
         self.process.as_ref().map(Ccm::log).unwrap_or_default()
-    }
-
-    /// Writes a file for the process; returns its path.
-    pub(crate) fn file(&self, name: &str, text: &str) -> anyhow::Result<String> {
-        let path = self.directory.path().join(name);
-        std::fs::write(&path, text)?;
-        Ok(path.display().to_string())
     }
 
     /// The proxy that the process' requests go through.
