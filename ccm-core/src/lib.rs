@@ -18,6 +18,7 @@ pub mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod k8s;
+mod percent;
 pub mod provider;
 pub mod runtime;
 pub mod secrets;

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::percent::encode;
+
 /// What stands in place of a secret.
 pub const HIDDEN: &str = "…";
 
@@ -21,7 +23,7 @@ const NAMES: [&str; 5] = ["x-auth-token", "x-subject-token", "x-service-token", 
 pub fn hide<'a>(text: &'a str, secrets: &[&str]) -> Cow<'a, str> {
     let mut text = Cow::Borrowed(text);
     for secret in secrets.iter().filter(|secret| secret.len() >= GUESSED) {
-        for form in [Cow::Borrowed(*secret), in_url(secret), in_json(secret)] {
+        for form in [Cow::Borrowed(*secret), encode(secret).into(), in_json(secret)] {
             if text.contains(&*form) {
                 text = Cow::Owned(text.replace(&*form, HIDDEN));
             }
@@ -90,16 +92,6 @@ fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
     }
     out.push_str(&text[kept..]);
     Cow::Owned(out)
-}
-
-fn in_url(secret: &str) -> Cow<'_, str> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    if secret.bytes().all(plain) {
-        return Cow::Borrowed(secret);
-    }
-    let form =
-        secret.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
-    Cow::Owned(form.collect())
 }
 
 fn in_json(secret: &str) -> Cow<'_, str> {

@@ -26,7 +26,7 @@
 #[cfg(feature = "https")]
 mod https;
 
-use std::{fmt, fmt::Write as _, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,6 +38,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use https::Https;
 
 use super::{CloudError, ErrorKind, Mutation, Op, Reply};
+use crate::percent::encode;
 
 /// Header by which most clouds name a request.
 const REQUEST_ID: &str = "x-request-id";
@@ -261,33 +262,17 @@ pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = prefix.to_owned();
     for segment in segments {
         path.push('/');
-        encode(&mut path, segment);
+        path.push_str(&encode(segment));
     }
     let mut between = '?';
     for (name, value) in query.iter().filter(|(_, value)| !value.is_empty()) {
         path.push(between);
-        encode(&mut path, name);
+        path.push_str(&encode(name));
         path.push('=');
-        encode(&mut path, value);
+        path.push_str(&encode(value));
         between = '&';
     }
     path
-}
-
-/// RFC 3986: all but the unreserved characters. A segment of dots alone would be taken for a step up.
-fn encode(to: &mut String, text: &str) {
-    let dots = matches!(text, "." | "..");
-    for byte in text.bytes() {
-        match byte {
-            b'-' | b'_' | b'~' => to.push(char::from(byte)),
-            b'.' if !dots => to.push('.'),
-            _ if byte.is_ascii_alphanumeric() => to.push(char::from(byte)),
-            _ => {
-                // Writing to a String does not fail.
-                let _ = write!(to, "%{byte:02X}");
-            }
-        }
-    }
 }
 
 /// Reads `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). A date that has passed is now.

@@ -1,7 +1,6 @@
 //! Runs targets: over the corpus, and over inputs made from it by chance.
 
 use std::{
-    any::Any,
     cell::RefCell,
     fmt::Write as _,
     panic::{self, AssertUnwindSafe},
@@ -10,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ccm_core::error::panic_text;
 use rand::{SeedableRng as _, rngs::StdRng};
 
 use crate::{
@@ -133,7 +133,7 @@ fn once(target: &Target, data: &[u8]) -> Result<(), String> {
     QUIET.call_once(|| {
         panic::set_hook(Box::new(|info| {
             let at = info.location().map(ToString::to_string).unwrap_or_default();
-            PANICKED.with_borrow_mut(|text| *text = format!("{at}: {}", words(info.payload())));
+            PANICKED.with_borrow_mut(|text| *text = format!("{at}: {}", panic_text(info.payload())));
         }));
     });
     let started = Instant::now();
@@ -142,11 +142,6 @@ fn once(target: &Target, data: &[u8]) -> Result<(), String> {
         taken if taken > SLOW => Err(format!("took {taken:?}")),
         _ => Ok(()),
     }
-}
-
-fn words(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
 }
 
 #[cfg(test)]

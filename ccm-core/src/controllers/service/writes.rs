@@ -88,39 +88,54 @@ fn protocol(protocol: Protocol) -> &'static str {
     }
 }
 
+/// What became of a Service that was to be released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Nothing of ours is on it any more, as of this resource version.
+    Written(String),
+    /// Nothing was there, or there is no such Service any more.
+    Nothing,
+    /// A balancer is wanted for it again: it keeps what it has.
+    WantedAgain,
+}
+
 /// Takes what is ours off a Service that has no balancer any more: the finalizer, the status, and these annotations.
-/// Returns the new resource version; `None` when nothing was there, or there is no such Service any more.
 pub(crate) async fn release(
     api: &ApiClient,
     fields: &ServiceFields,
     service: &ServiceView,
     stale: &[Box<str>],
-) -> Result<Option<String>, ApiError> {
+) -> Result<Released, ApiError> {
     let mut fresh = service.clone();
     for attempt in 1.. {
         let operations = release_operations(&fresh, stale);
         if operations.is_empty() {
-            return Ok(None);
+            return Ok(Released::Nothing);
         }
         match api.patch_service_status(&fresh.namespace, &fresh.name, &Patch::Json(operations)).await {
-            Ok(patched) => return Ok(Some(patched.resource_version)),
-            Err(error) if error.is_not_found() => return Ok(None),
+            Ok(patched) => return Ok(Released::Written(patched.resource_version)),
+            Err(error) if error.is_not_found() => return Ok(Released::Nothing),
             Err(error) if error.is_race() && attempt < ATTEMPTS => {}
             Err(error) => return Err(error),
         }
         tokio::time::sleep(PAUSE).await;
         fresh = match api.get_service(&service.namespace, &service.name, fields).await {
-            Ok(fresh) if fresh.uid == service.uid => fresh,
             // Gone, perhaps replaced by a namesake.
-            Ok(_) => return Ok(None),
-            Err(error) if error.is_not_found() => return Ok(None),
+            Ok(fresh) if fresh.uid != service.uid => return Ok(Released::Nothing),
+            Ok(fresh) if fresh.is_load_balancer && !fresh.deleting && fields.claims(fresh.class.as_deref()) => {
+                return Ok(Released::WantedAgain);
+            }
+            Ok(fresh) => fresh,
+            Err(error) if error.is_not_found() => return Ok(Released::Nothing),
             Err(error) => return Err(error),
         };
     }
-    Ok(None)
+    Ok(Released::Nothing)
 }
 
-/// Every removal is guarded by a test of what is removed: a finalizer that somebody adds meanwhile must stay (W9).
+/// Makes the operations. They hold of the Service as it was seen alone: one that arrives late must not take the finalizer
+/// off a Service that has a balancer again. Every removal is guarded by a test of what is removed besides: a finalizer that
+/// somebody adds meanwhile must stay (W9).
 pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
     if let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER) {
@@ -141,7 +156,8 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
         }
     }
     if !operations.is_empty() {
-        operations.insert(0, PatchOp::test("/metadata/uid", &service.uid));
+        let identity = [("/metadata/uid", &service.uid), ("/metadata/resourceVersion", &service.resource_version)];
+        operations.splice(..0, identity.map(|(path, value)| PatchOp::test(path, value)));
     }
     operations
 }

@@ -8,7 +8,7 @@ const OURS: &str = wk::FINALIZER_LOAD_BALANCER;
 
 fn service(finalizers: &[&str]) -> ServiceView {
     let finalizers = finalizers.iter().map(|f| Arc::from(*f)).collect();
-    ServiceView { uid: "u".into(), finalizers, ..ServiceView::named("ns", "web") }
+    ServiceView { uid: "u".into(), resource_version: "7".into(), finalizers, ..ServiceView::named("ns", "web") }
 }
 
 fn with_status(service: ServiceView) -> ServiceView {
@@ -89,7 +89,7 @@ fn paths(operations: &[PatchOp]) -> Vec<String> {
 
 #[test]
 fn a_release_takes_off_what_is_ours_and_is_nothing_where_nothing_is() {
-    let uid = r#"test /metadata/uid "u""#;
+    let identity = [r#"test /metadata/uid "u""#, r#"test /metadata/resourceVersion "7""#].map(str::to_owned);
     let finalizer =
         |at: usize| [format!("test /metadata/finalizers/{at} {OURS:?}"), format!("remove /metadata/finalizers/{at}")];
     let status = ["add /status/loadBalancer {}".to_owned()];
@@ -97,7 +97,7 @@ fn a_release_takes_off_what_is_ours_and_is_nothing_where_nothing_is() {
     let annotation = [r#"test /metadata/annotations/example~1a "1""#, "remove /metadata/annotations/example~1a"];
     let with_annotation = || annotated(&[("example/a", "1"), ("b", "2")], service(&[OURS]));
     let deleting = ServiceView { deleting: true, ..with_status(with_annotation()) };
-    let all = |parts: &[&[String]]| [&[uid.to_owned()][..], &parts.concat()].concat();
+    let all = |parts: &[&[String]]| [&identity[..], &parts.concat()].concat();
     for (name, service, expected) in [
         ("nothing of ours", service(&[]), vec![]),
         ("finalizers of others alone", service(&["x", "y"]), vec![]),

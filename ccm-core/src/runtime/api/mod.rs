@@ -33,7 +33,6 @@ pub use nodes::Subresource;
 pub use patch::{Patch, PatchOp, Patched, escape_pointer};
 pub use request::{ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse, Encoding};
 pub use target::Target;
-pub(crate) use target::segment;
 
 use self::status::Status;
 use super::gate::{WriteGate, Writing};

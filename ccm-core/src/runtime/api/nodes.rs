@@ -1,8 +1,9 @@
 use serde::Serialize;
 
-use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, Target, segment};
+use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, Target};
 use crate::{
     k8s::{NodeFields, NodeView},
+    percent::encode,
     runtime::reflector::{Decoder, Watched},
 };
 
@@ -74,7 +75,7 @@ impl ApiClient {
         decoder: &Decoder<T>,
         is_it: impl Fn(&T) -> bool,
     ) -> Result<T, ApiError> {
-        let path = format!("{collection}?fieldSelector=metadata.name%3D{}", segment(name));
+        let path = format!("{collection}?fieldSelector=metadata.name%3D{}", encode(name));
         let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
         let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
         if let Some(malformed) = page.malformed.into_iter().next() {
@@ -107,7 +108,7 @@ impl ApiClient {
             if page.r#continue.is_empty() {
                 return Ok(nodes);
             }
-            path = format!("{}?limit={PAGE}&continue={}", NodeView::PATH, segment(&page.r#continue));
+            path = format!("{}?limit={PAGE}&continue={}", NodeView::PATH, encode(&page.r#continue));
         }
     }
 
@@ -129,5 +130,5 @@ impl ApiClient {
 }
 
 fn node_path(name: &str) -> String {
-    format!("{}/{}", NodeView::PATH, segment(name))
+    format!("{}/{}", NodeView::PATH, encode(name))
 }

@@ -1,6 +1,7 @@
-use super::{ApiClient, ApiError, Patch, Patched, segment};
+use super::{ApiClient, ApiError, Patch, Patched};
 use crate::{
     k8s::{ServiceFields, ServiceView},
+    percent::encode,
     runtime::reflector::Decoder,
 };
 
@@ -42,9 +43,9 @@ impl ApiClient {
 }
 
 fn services_path(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{}/services", segment(namespace))
+    format!("/api/v1/namespaces/{}/services", encode(namespace))
 }
 
 fn service_path(namespace: &str, name: &str) -> String {
-    format!("{}/{}", services_path(namespace), segment(name))
+    format!("{}/{}", services_path(namespace), encode(name))
 }

@@ -77,25 +77,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// Escapes one segment of a path, so that no name can change which resource is meant.
-pub(crate) fn segment(text: &str) -> String {
-    use fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        // A segment of dots alone would be resolved away by an intermediary.
-        let plain = byte.is_ascii_alphanumeric()
-            || matches!(byte, b'-' | b'_')
-            || (byte == b'.' && text != "." && text != "..");
-        if plain {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,12 +100,5 @@ mod tests {
             assert_eq!(Target::of(&method, path).to_string(), want, "{path}");
         }
         assert_eq!(&*Target::of(&Method::GET, "/apis/coordination.k8s.io/v1/leases").group, "coordination.k8s.io");
-    }
-
-    #[test]
-    fn names_cannot_leave_their_segment() {
-        assert_eq!(segment("node-1.example"), "node-1.example");
-        assert_eq!(segment("../x?y#z"), "..%2Fx%3Fy%23z");
-        assert_eq!(segment(".."), "%2E%2E");
     }
 }

@@ -9,9 +9,12 @@ use super::{
     frames::{Event, Frames},
     newest::Newest,
 };
-use crate::runtime::{
-    api::{ACCEPT_OBJECT, ApiErrorKind, ApiRequest, segment},
-    cache::Listed,
+use crate::{
+    percent::encode,
+    runtime::{
+        api::{ACCEPT_OBJECT, ApiErrorKind, ApiRequest},
+        cache::Listed,
+    },
 };
 
 /// Streaming lists that may break in a row before pages are tried. A proxy that holds back streams does not hold those.
@@ -102,7 +105,7 @@ impl<T: Watched> Reflector<T> {
                 self.take(listed, &page.resource_version)?;
                 return Ok(Position::At { resource_version: page.resource_version, stream: None });
             }
-            query = format!("?limit={}&continue={}", self.options.page_size, segment(&page.r#continue));
+            query = format!("?limit={}&continue={}", self.options.page_size, encode(&page.r#continue));
         }
     }
 

@@ -10,7 +10,10 @@ use super::{
     failure::Failure,
     frames::{Event, Frames, StreamError},
 };
-use crate::runtime::api::{ACCEPT_WATCH, ApiError, ApiRequest, Target, status::Status};
+use crate::{
+    percent::encode,
+    runtime::api::{ACCEPT_WATCH, ApiError, ApiRequest, Target, status::Status},
+};
 
 /// A watch that ends sooner than this without a word did not work, whatever its status was.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -54,7 +57,7 @@ impl<T: Watched> Reflector<T> {
     }
 
     async fn resume(&mut self, at: &mut String) -> Result<(), Failure> {
-        let stream = self.open(&format!("&resourceVersion={}", crate::runtime::api::segment(at))).await?;
+        let stream = self.open(&format!("&resourceVersion={}", encode(at))).await?;
         self.consume(stream, at).await
     }
 

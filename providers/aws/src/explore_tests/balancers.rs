@@ -12,7 +12,6 @@ use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
 use parking_lot::Mutex;
 
 use super::{
-    COMMAND,
     cases::Case,
     lane::applies,
     planted::Bug,
@@ -52,10 +51,6 @@ impl Scenario for Balancers {
     fn applies(&self, kind: Kind, call: &Call) -> bool {
         let dies = matches!(kind, Kind::DiesBefore | Kind::DiesAfter);
         applies(kind, call) && !(self.case.remembered && dies)
-    }
-
-    fn command(&self) -> &'static str {
-        COMMAND
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

@@ -11,7 +11,6 @@ use ccm_core::{
 use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
 
 use super::{
-    COMMAND,
     lane::applies,
     planted::Bug,
     world::{World, op},
@@ -51,10 +50,6 @@ impl Scenario for Case {
 
     fn applies(&self, kind: Kind, call: &Call) -> bool {
         applies(kind, call)
-    }
-
-    fn command(&self) -> &'static str {
-        COMMAND
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

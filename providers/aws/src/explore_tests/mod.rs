@@ -45,10 +45,6 @@ impl<S: Scenario> Scenario for Few<S> {
         FEW.contains(&kind) && differs && self.0.applies(kind, call)
     }
 
-    fn command(&self) -> &'static str {
-        self.0.command()
-    }
-
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
         self.0.run(journey).await
     }
@@ -56,12 +52,14 @@ impl<S: Scenario> Scenario for Few<S> {
 
 /// Explores with few kinds of faults, or what is to be seen again.
 async fn few<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
-    Explorer::bounded(SEED, PAIRS).unwrap().check(scenarios.into_iter().map(Few)).await;
+    let explorer = Explorer { command: COMMAND.to_owned(), ..Explorer::bounded(SEED, PAIRS).unwrap() };
+    explorer.check(scenarios.into_iter().map(Few)).await;
 }
 
 /// Explores with every kind.
 async fn all<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
-    let explorer = Explorer { effort: Effort::Full, ..Explorer::of_environment().unwrap() };
+    let explorer =
+        Explorer { effort: Effort::Full, command: COMMAND.to_owned(), ..Explorer::of_environment().unwrap() };
     explorer.check(scenarios).await;
 }
 
@@ -130,8 +128,13 @@ async fn planted_bugs_are_found() {
                 break;
             }
             let faults = Faults(kind.map(|kind| (call, kind)).into_iter().collect());
-            let explorer =
-                Explorer { effort: Effort::Full, seed: SEED, pairs: 0, replay: Some((scenario.name(), faults)) };
+            let explorer = Explorer {
+                effort: Effort::Full,
+                seed: SEED,
+                pairs: 0,
+                replay: Some((scenario.name(), faults)),
+                command: COMMAND.to_owned(),
+            };
             let report = explorer.explore(&*scenario).await;
             found = report.failures.iter().any(|failure| failure.seen.contains(how));
             points = if kind.is_some() { report.points } else { 1 };

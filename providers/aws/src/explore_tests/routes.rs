@@ -12,7 +12,6 @@ use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
 use ipnet::IpNet;
 
 use super::{
-    COMMAND,
     lane::applies,
     planted::Bug,
     world::{THEIR_NETWORK, World, op},
@@ -65,10 +64,6 @@ impl Scenario for Case {
 
     fn applies(&self, kind: Kind, call: &Call) -> bool {
         applies(kind, call)
-    }
-
-    fn command(&self) -> &'static str {
-        COMMAND
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
 
-use super::{COMMAND, lane::applies, world::World};
+use super::{lane::applies, world::World};
 use crate::{
     config::Settings,
     tagging::tests::{Rig, options},
@@ -37,10 +37,6 @@ impl Scenario for Case {
     fn applies(&self, kind: Kind, call: &Call) -> bool {
         let kept = matches!(kind, Kind::DiesBefore | Kind::DiesAfter | Kind::StrangeAbsence);
         applies(kind, call) && !(self.goes && kept)
-    }
-
-    fn command(&self) -> &'static str {
-        COMMAND
     }
 
     async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {

@@ -44,8 +44,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, ErrorKind, InvalidInput, LbOutcome, LbRef, LbSpec, LbSupport,
-        LoadBalancers, Op, PlannedChange, Progress, Remark,
+        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Op,
+        PlannedChange, Progress, Remark,
     },
 };
 
@@ -84,7 +84,7 @@ impl NetworkLoadBalancers {
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
             }
             Verdict::Nlb(wanted) => Ok(wanted),
-            Verdict::Refused(mistakes) => Err(refusal(&mistakes)),
+            Verdict::Refused(mistakes) => Err(mistakes.into()),
         };
         if looks_classic && let Some(old) = self.old(op, &want.service, wanted.as_deref().ok()).await? {
             return Ok(Subject::Old(old));
@@ -99,11 +99,6 @@ enum Subject {
     Network(Box<Wanted>),
     /// A classic one that is there from before.
     Old(Old),
-}
-
-fn refusal(mistakes: &[InvalidInput]) -> CloudError {
-    let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    CloudError::invalid_input(list.join("; "))
 }
 
 #[async_trait]

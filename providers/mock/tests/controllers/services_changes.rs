@@ -7,12 +7,13 @@ use ccm_core::{
     provider::{Backends, Claim, Digest},
 };
 use ccm_mock::{cloud::Calls, provider::annotations};
+use ccm_testkit::apiserver::{Action, Match};
 use serde_json::{Value, json};
 
 use crate::{
     balancers::{Answer, Balancers},
     service_world::{FINALIZER, SERVICE},
-    world::{Ccm, World, secs},
+    world::{AGENT, Ccm, World, secs},
 };
 
 /// A provider to which everything matters that it is shown, as upstream takes it.
@@ -192,6 +193,27 @@ async fn a_type_that_changes_while_a_call_is_in_flight_ends_as_the_last_one_says
         assert_eq!((world.is_guarded("web"), world.ingress("web").len()), (wanted, usize::from(wanted)), "{case}");
         assert!(!world.reasons().iter().any(|reason| reason.ends_with("Failed")), "{case}: {:?}", world.reasons());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_arrives_late_takes_nothing_off_a_service_that_is_wanted_again() {
+    let world = World::provisioned();
+    let provider = Balancers::over(&world);
+    let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
+    let release = Match::resource("services").verb("patch").subresource("status").user_agent(AGENT);
+    let late = world.server.faults().add_times(release, Action::Delay(secs(5)), 1);
+    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
+    world.until("the balancer is gone", secs(5), || world.balancers("web").is_empty()).await;
+    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await;
+    world.until("there is one again", secs(60), || !world.balancers("web").is_empty()).await;
+    world.settle().await;
+    assert_eq!(world.server.faults().met(late), 1);
+    let versions = world.history_of(("", "services"));
+    let guarded = versions.iter().map(|(_, service)| service["metadata"]["finalizers"] == json!([FINALIZER]));
+    let guarded: Vec<bool> = guarded.skip_while(|is| !is).collect();
+    assert!(guarded.len() > 3 && guarded.iter().all(|is| *is), "{versions:?}");
+    assert_eq!((world.balancers("web").len(), world.ingress("web").len()), (1, 1));
+    assert_eq!(provider.take_lines(), ["delete web", "ensure web"]);
 }
 
 #[tokio::test(start_paused = true)]

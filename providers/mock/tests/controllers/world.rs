@@ -154,7 +154,12 @@ impl World {
 
     /// Every version that any node ever had, in order; those of a kind of change.
     pub(crate) fn history(&self) -> Vec<(Change, Value)> {
-        let backlog = self.server.store().backlog(NODES, self.begin, usize::MAX).expect("history is kept");
+        self.history_of(NODES)
+    }
+
+    /// Every version that anything of a resource ever had, in order.
+    pub(crate) fn history_of(&self, resource: (&'static str, &'static str)) -> Vec<(Change, Value)> {
+        let backlog = self.server.store().backlog(resource, self.begin, usize::MAX).expect("history is kept");
         backlog.events.iter().map(|event| (event.change, event.object.value())).collect()
     }
 

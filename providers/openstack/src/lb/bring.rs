@@ -60,12 +60,8 @@ pub(super) struct Order<'a> {
 
 impl<'a> Order<'a> {
     pub(super) fn new(wanted: &'a Wanted, service: &'a ServiceView, backends: &BackendSet) -> Self {
-        let backends = match backends {
-            BackendSet::Nodes(nodes) => nodes::backends(nodes, wanted.family),
-            // Never asked for by `interpret`.
-            BackendSet::Endpoints(_) => Vec::new(),
-        };
-        Self { wanted, service, backends }
+        // Endpoints are never asked for by `interpret`.
+        Self { wanted, service, backends: nodes::backends(backends.nodes(), wanted.family) }
     }
 
     fn members(&self) -> Vec<Vec<WantedMember>> {

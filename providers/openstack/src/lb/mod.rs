@@ -38,8 +38,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, InvalidInput, LbOutcome, LbRef, LbSpec, LbSupport, Op,
-        PlannedChange, Progress, Remark,
+        Backends, Claim, CloudError, Depth, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange, Progress,
+        Remark,
     },
 };
 
@@ -112,13 +112,8 @@ impl LoadBalancers {
     }
 
     fn wanted(&self, want: &LbSpec) -> Result<Box<Wanted>, CloudError> {
-        self.read(&want.service).wanted.map_err(|mistakes| refusal(&mistakes))
+        self.read(&want.service).wanted.map_err(CloudError::from)
     }
-}
-
-fn refusal(mistakes: &[InvalidInput]) -> CloudError {
-    let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    CloudError::invalid_input(list.join("; "))
 }
 
 #[async_trait]

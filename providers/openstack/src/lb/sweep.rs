@@ -1,10 +1,11 @@
 //! One look at everything that the cluster has, shared by Services that are looked at for the first time.
 //!
-//! After a restart every Service is compared with the cloud. Balancers, listeners, pools, health monitors and floating IPs,
-//! and where they are managed security groups and the ports of servers, are read once for all of them, page by page; only the members of a pool are a request of its own, since Octavia has no
-//! list of all. What the reading does not show, or shows amid a change, is looked at alone: it never proves that something
-//! is not there. In a project with many balancers of others the lists are long: no more pages are read than looks at single
-//! Services would have taken so far, and what was read is kept until more Services come.
+//! After a restart every Service is compared with the cloud. Balancers, listeners, pools, health monitors and floating
+//! IPs, and where they are managed security groups and the ports of servers, are read once for all of them, page by
+//! page; only the members of a pool are a request of its own, since Octavia has no list of all. What the reading does
+//! not show, or shows amid a change, is looked at alone: it never proves that something is not there. In a project with
+//! many balancers of others the lists are long: no more pages are read than looks at single Services would have taken
+//! so far, and what was read is kept until more Services come.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -163,11 +163,6 @@ pub trait Scenario: Send + Sync {
         !kind.is_past()
     }
 
-    /// What runs it again, after the variable that says with which faults: the rest of a line for a shell.
-    fn command(&self) -> &'static str {
-        ""
-    }
-
     /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a description of the end that is
     /// the same for every run that is right: without IDs, times and the order of things.
     ///
@@ -187,6 +182,9 @@ pub struct Explorer {
     pub pairs: usize,
     /// Only this: name of a scenario, and faults.
     pub replay: Option<(String, Faults)>,
+    /// What does a run again, after the variable that says which: the rest of a line for a shell. By default all explorations
+    /// of the package.
+    pub command: String,
 }
 
 /// How many of the kinds of faults are tried at each call when the exploration is bounded, beside those of [`ALWAYS`].
@@ -214,7 +212,10 @@ impl Explorer {
             None => Err(anyhow::anyhow!("CCM_EXPLORE_REPLAY={text:?} is not <scenario>/<call>/<fault>")),
         });
         let pairs = pairs.unwrap_or(if effort == Effort::Full { 50 } else { 10 });
-        Ok(Self { effort, seed, pairs, replay: replay.transpose()? })
+        // Cargo tells a program that it runs which package it is of.
+        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
+        let command = format!("cargo test -p {package} explore");
+        Ok(Self { effort, seed, pairs, replay: replay.transpose()?, command })
     }
 
     /// Reads the same, with a seed and a number of pairs where nothing is said. Every kind is tried that a scenario lets
@@ -250,7 +251,7 @@ impl Explorer {
     /// Explores a scenario. A panic in a run ends it, with the faults that led there.
     pub async fn explore(&self, scenario: &dyn Scenario) -> Report {
         let name = scenario.name();
-        let mut report = Report::new(&name, self.seed, scenario.command());
+        let mut report = Report::new(&name, self.seed, &self.command);
         if self.replay.as_ref().is_some_and(|(only, _)| *only != name) {
             return report;
         }

@@ -22,8 +22,8 @@ pub struct Report {
     pub seed: u64,
     /// What went wrong.
     pub failures: Vec<Failure>,
-    /// What runs it again.
-    pub command: &'static str,
+    /// What does a run again.
+    pub command: String,
 }
 
 /// A run that went wrong.
@@ -36,8 +36,8 @@ pub struct Failure {
 }
 
 impl Report {
-    pub(super) fn new(scenario: &str, seed: u64, command: &'static str) -> Self {
-        let scenario = scenario.to_owned();
+    pub(super) fn new(scenario: &str, seed: u64, command: &str) -> Self {
+        let (scenario, command) = (scenario.to_owned(), command.to_owned());
         Self { scenario, points: 0, singles: 0, more: 0, missed: 0, seed, failures: Vec::new(), command }
     }
 
@@ -65,24 +65,14 @@ impl fmt::Display for Report {
         for failure in failures.iter().take(SHOWN) {
             write!(
                 f,
-                "\n  {}\n    {}",
-                again(&format!("{scenario}/{}", failure.faults), command),
+                "\n  again: CCM_EXPLORE_REPLAY='{scenario}/{}' {command}\n    {}",
+                failure.faults,
                 failure.seen.replace('\n', "\n    ")
             )?;
         }
         let rest: Vec<_> = failures.iter().skip(SHOWN).map(|failure| failure.faults.to_string()).collect();
         if rest.is_empty() { Ok(()) } else { write!(f, "\n  and with {}", rest.join(" ")) }
     }
-}
-
-/// The command that does a run again; without one of the scenario's own, it is for all explorations of the package.
-fn again(run: &str, command: &str) -> String {
-    if !command.is_empty() {
-        return format!("again: CCM_EXPLORE_REPLAY='{run}' {command}");
-    }
-    // Cargo tells a program that it runs which package it is of.
-    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
-    format!("again: CCM_EXPLORE_REPLAY='{run}' cargo test -p {package} explore")
 }
 
 /// Tells which lines of two descriptions are only in one of them.

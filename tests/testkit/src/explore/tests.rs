@@ -69,7 +69,7 @@ async fn call<T>(journey: &Journey, writes: bool, effect: impl FnOnce() -> T) ->
 
 fn explorer(pairs: usize, replay: Option<&str>) -> Explorer {
     let replay = replay.map(|faults| ("toy".to_owned(), faults.parse().unwrap()));
-    Explorer { effort: Effort::Full, seed: 7, pairs, replay }
+    Explorer { effort: Effort::Full, seed: 7, pairs, replay, command: String::new() }
 }
 
 #[tokio::test(start_paused = true)]

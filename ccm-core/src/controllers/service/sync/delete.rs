@@ -7,7 +7,7 @@ use super::{
         nodes::Doubt,
         plan::{Known, Subject, Then, Written},
         trouble::{Doing, Trouble},
-        writes,
+        writes::{self, Released},
     },
     Look, Next, REST,
 };
@@ -47,12 +47,16 @@ impl ServiceController {
         if let (Then::Release, Some(service)) = (then, look.service.clone()) {
             let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::RemoveFinalizer, error))?;
             let stale = balancers.stale_annotations(&lb);
-            let version = writes::release(&self.cx.api, &self.fields, &service, &stale)
+            let released = writes::release(&self.cx.api, &self.fields, &service, &stale)
                 .await
                 .map_err(|error| Trouble::api(Doing::RemoveFinalizer, error))?;
-            // Gone already: nothing that the cache still shows of it is true.
-            let version = version.map_or(u64::MAX, |version| version.parse().unwrap_or(0));
-            written = Some(Written { version, finalizer: false, at: self.now() });
+            let written_at = |version| Written { version, finalizer: false, at: self.now() };
+            written = match released {
+                Released::Written(version) => Some(written_at(version.parse().unwrap_or(0))),
+                // Gone already: nothing that the cache still shows of it is true.
+                Released::Nothing => Some(written_at(u64::MAX)),
+                Released::WantedAgain => None,
+            };
         }
         tracing::info!(service = %look.key, "load balancer deleted");
         self.tell(look, EventKind::Normal, "DeletedLoadBalancer", "Deleted load balancer");
