@@ -11,7 +11,7 @@ use ccm_core::{
 };
 use ccm_mock::{
     MockCloud, MockProvider,
-    cloud::{CloudApi, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members},
+    cloud::{CloudApi, InstanceSpec, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members},
 };
 
 use tokio::time::Instant;
@@ -63,7 +63,15 @@ impl Planted {
                 Ok(()) => makes(cloud, cloud.load_balancers().len()).await,
                 Err(_) => Ok(()),
             },
-            Bug::StartWritesInShadow if cloud.load_balancers().is_empty() => makes(cloud, 0).await,
+            Bug::StartWritesInShadow => {
+                // Without asking the gate.
+                let nodes = cx.nodes.list();
+                for node in nodes.iter().filter(|node| cloud.instance(&node.name).is_some()) {
+                    let spec = InstanceSpec { zone: Some("elsewhere".to_owned()), ..InstanceSpec::default() };
+                    cloud.put_instance(&node.name, spec).unwrap();
+                }
+                Ok(())
+            }
             Bug::StartNeedsLeadership => {
                 cx.gate.may_write().map_err(|error| CloudError::new(ErrorKind::NotLeader, error.to_string()))
             }
