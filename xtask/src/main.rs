@@ -51,7 +51,7 @@ enum Task {
     Chart(chart::Arguments),
     /// Measures the controllers on a real control plane and prints tables; needs Go
     Bench(bench::Arguments),
-    /// Explores faults in full, which takes hours: the framework's and the providers'; further arguments go to the test programs
+    /// Explores faults in full, about twenty minutes of one processor beside the builds: the framework's and the providers'; further arguments go to the test programs
     Explore(explore::Arguments),
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
     Ci,

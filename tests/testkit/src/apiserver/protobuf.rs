@@ -229,15 +229,19 @@ fn wrapped_text(bytes: &[u8], number: u32) -> Result<String, DecodeError> {
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
-    let (mut is_text, mut number) = (false, 0);
+    let (mut kind, mut number) = (0, 0);
     for field in fields(bytes) {
         match field? {
-            (1, Wire::Varint(kind)) => is_text = kind == 1,
+            (1, Wire::Varint(value)) => kind = value,
             (2, Wire::Varint(value)) => number = value.cast_signed(),
             _ => {}
         }
     }
-    Ok(if is_text { wrapped_text(bytes, 3)?.into() } else { number.into() })
+    match kind {
+        0 => Ok(number.into()),
+        1 => Ok(wrapped_text(bytes, 3)?.into()),
+        _ => Err(DecodeError::Malformed),
+    }
 }
 
 /// Free-form JSON in a message's first field, as in managed fields; anything else is dropped.
