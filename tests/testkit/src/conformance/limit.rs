@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// The thread is kept for a while only, so that the test ends.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn what_keeps_its_thread_is_told_of_and_nothing_else_is() {
         let said: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept: Kept = {
