@@ -50,30 +50,22 @@ impl<S: Scenario> Scenario for Few<S> {
     }
 }
 
-/// Explores with few kinds of faults, or what is to be seen again.
-async fn few<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
+/// Explores as is asked for: with few kinds of faults unless it is to be in full.
+async fn explore<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
+    let asked = Explorer::of_environment().unwrap();
+    if asked.effort == Effort::Full {
+        let explorer = Explorer { command: COMMAND.to_owned(), ..asked };
+        return explorer.check(scenarios).await;
+    }
     let explorer = Explorer { command: COMMAND.to_owned(), ..Explorer::bounded(SEED, PAIRS).unwrap() };
     explorer.check(scenarios.into_iter().map(Few)).await;
 }
 
-/// Explores with every kind.
-async fn all<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
-    let explorer =
-        Explorer { effort: Effort::Full, command: COMMAND.to_owned(), ..Explorer::of_environment().unwrap() };
-    explorer.check(scenarios).await;
-}
-
 macro_rules! explored {
-    ($($name:ident $full:ident: $cases:expr;)*) => {$(
+    ($($name:ident: $cases:expr;)*) => {$(
         #[tokio::test(start_paused = true)]
         async fn $name() {
-            few($cases).await;
-        }
-
-        #[tokio::test(start_paused = true)]
-        #[ignore = "takes minutes: thousands of runs"]
-        async fn $full() {
-            all($cases).await;
+            explore($cases).await;
         }
     )*};
 }
@@ -83,13 +75,13 @@ fn balancers(cases: Vec<Case>) -> impl Iterator<Item = Balancers> {
 }
 
 explored! {
-    balancers_are_created balancers_are_created_whatever_happens: balancers(cases::created());
-    balancers_are_changed balancers_are_changed_whatever_happens: balancers(cases::changed());
-    nodes_come_and_go nodes_come_and_go_whatever_happens: balancers(cases::updated());
-    balancers_are_deleted balancers_are_deleted_whatever_happens: balancers(cases::deleted());
-    routes_are_made_and_deleted routes_are_made_and_deleted_whatever_happens: routes::cases();
-    nodes_are_known nodes_are_known_whatever_happens: instances::cases();
-    instances_are_tagged instances_are_tagged_whatever_happens: tagging::cases();
+    balancers_are_created: balancers(cases::created());
+    balancers_are_changed: balancers(cases::changed());
+    nodes_come_and_go: balancers(cases::updated());
+    balancers_are_deleted: balancers(cases::deleted());
+    routes_are_made_and_deleted: routes::cases();
+    nodes_are_known: instances::cases();
+    instances_are_tagged: tagging::cases();
 }
 
 /// A bug, where it shows, with a fault of which kind, and how.

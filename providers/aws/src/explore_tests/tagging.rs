@@ -61,8 +61,8 @@ impl Case {
         let tagged = if self.goes { 2 } else { 3 };
         self.wait(&world, &mut rig, tagged).await?;
         journey.count(false);
-        // Whatever did not hear that it is done already.
-        rig.wait(60).await;
+        // Whatever did not hear that it is done already, and then gets no answer for a minute when it asks again.
+        rig.wait(150).await;
         let before = world.place.aws.writes();
         rig.wait(60).await;
         anyhow::ensure!(world.place.aws.writes() == before, "done, and then {:?}", world.place.aws.actions());

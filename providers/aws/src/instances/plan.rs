@@ -132,6 +132,12 @@ mod tests {
         let sizes: Vec<usize> = batches.iter().map(|batch| batch.ids().len()).collect();
         assert_eq!(sizes, [1000, 500, 1]);
         assert_eq!(batches[2], Batch::Ids(vec![odd]));
+        for (digits, usual) in
+            [("1", false), ("0123abcd", true), ("0123abcde", false), ("0123456789abcdef0", true), ("0123xbcd", false)]
+        {
+            assert_eq!(looks_usual(&format!("i-{digits}")), usual, "{digits}");
+        }
+        assert!(!looks_usual("0123abcd"));
     }
 
     #[test]
@@ -141,6 +147,10 @@ mod tests {
         assert_eq!(split(&ids(0..4), message), expected);
         // A longer ID that begins like one of ours is another one.
         assert_eq!(split(&ids(0..2), "The instance ID 'i-000000011' does not exist").len(), 2);
+        for named in ["i-00000000", "i-a.b", "i-a_b", "i-a:b"].map(InstanceId::from) {
+            let batches = split(&[named.clone(), id(1), id(2)], &format!("There is no instance {named}."));
+            assert_eq!(batches, [Batch::Ids(vec![id(1), id(2)]), Batch::Ids(vec![named])]);
+        }
     }
 
     #[test]

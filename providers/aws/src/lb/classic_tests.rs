@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     api::{
-        Action,
+        Action, Call,
         ec2::{AuthorizeSecurityGroupIngress, Rule, RuleSource},
     },
     cluster::Cluster,
@@ -25,7 +25,11 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let world = World::small(3);
+        Self::of(3)
+    }
+
+    fn of(nodes: usize) -> Self {
+        let world = World::small(nodes);
         let classic = Classic::new(Scope {
             client: world.aws.client(),
             cluster: Cluster::new("test", false),
@@ -34,6 +38,13 @@ impl Case {
             settings: Arc::new(Settings::default()),
         });
         Self { world, classic, op: Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open()) }
+    }
+
+    /// The same with other settings.
+    fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        Self { classic: Classic::new(self.world.scope(settings)), ..self }
     }
 
     fn make(&self, tag: (&str, &str), members: &[InstanceId]) -> SecurityGroupId {
@@ -127,4 +138,97 @@ async fn what_the_cluster_does_not_own_stays() {
     case.world.aws.tag(&group, "kubernetes.io/cluster/test", "shared");
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
     assert!(case.group(&group).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_come_and_go_in_requests_of_200() {
+    let case = Case::of(201);
+    case.make(OWNED, &[]);
+    for wanted in [&*case.world.nodes, &[]] {
+        let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
+        case.world.aws.reset_calls();
+        case.classic.members(&case.op, &found, wanted).await.unwrap();
+        let sizes = case.world.aws.log().into_iter().map(|call| match call {
+            Call::RegisterClassic(c) => c.instances.len(),
+            Call::DeregisterClassic(c) => c.instances.len(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(sizes.collect::<Vec<_>>(), [200, 1], "{}", wanted.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_of_the_cluster_stays_beside_a_balancer_that_is_not_its_own() {
+    let case = Case::new();
+    let name = names::load_balancer(UID);
+    let group = case.world.aws.security_group(&case.world.vpc, &format!("k8s-elb-{name}"), &[OWNED]);
+    case.world.aws.classic(&name, &[], &[], &[("kubernetes.io/cluster/other", "owned")]);
+    assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
+    assert!(case.group(&group).await.is_some());
+    assert_eq!(case.world.aws.classics().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_protected_or_in_another_vpc_stays() {
+    let case = Case::new();
+    let group = case.make(OWNED, &[]);
+    let case = case.with(|settings| settings.protected_security_group = Some(group.clone()));
+    assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
+    assert_eq!(case.world.aws.classics(), []);
+    assert!(case.group(&group).await.is_some());
+
+    let case = Case::new();
+    let other = case.world.aws.vpc("10.9.0.0/16");
+    let name = format!("k8s-elb-{}", names::load_balancer(UID));
+    let group = case.world.aws.security_group(&other, &name, &[OWNED]);
+    assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
+    assert!(case.group(&group).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_stay_where_the_configuration_says_that_others_look_after_them() {
+    let case = Case::new().with(|settings| settings.disable_security_group_ingress = true);
+    let group = case.make(OWNED, &[]);
+    case.admit(&case.world.node_group, &group).await;
+    let waits = case.classic.delete(&case.op, UID).await.unwrap();
+    assert!(matches!(waits, Progress::Pending { .. }), "{waits:?}");
+    assert_eq!(case.group(&case.world.node_group).await.unwrap().ingress.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_by_which_a_group_admits_itself_go_with_it() {
+    let case = Case::new();
+    let group = case.make(OWNED, &[]);
+    case.admit(&group, &group).await;
+    case.world.aws.reset_calls();
+    assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
+    assert_eq!(case.group(&group).await, None);
+    assert_eq!(case.world.aws.calls(Action::RevokeSecurityGroupIngress), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_meanwhile_is_gone_and_proves_nothing_about_the_rest() {
+    let case = Case::new();
+    let group = case.make(OWNED, &[]);
+    case.admit(&case.world.node_group, &group).await;
+    let aws = &case.world.aws;
+    aws.fail_next(Action::DescribeClassicTags, "LoadBalancerNotFound");
+    assert_eq!(case.classic.find(&case.op, UID).await.unwrap(), None);
+    for (action, code) in
+        [(Action::DeleteClassic, "LoadBalancerNotFound"), (Action::RevokeSecurityGroupIngress, "InvalidGroup.NotFound")]
+    {
+        aws.fail_next(action, code);
+        let error = case.classic.delete(&case.op, UID).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{action:?}: {error}");
+        assert!(case.group(&group).await.is_some(), "{action:?}");
+    }
+
+    let case = Case::new();
+    let group = case.make(OWNED, &[]);
+    case.admit(&case.world.node_group, &group).await;
+    case.world.aws.fail_next(Action::RevokeSecurityGroupIngress, "InvalidPermission.NotFound");
+    let waits = case.classic.delete(&case.op, UID).await.unwrap();
+    assert!(matches!(waits, Progress::Pending { .. }), "the rule is there all the same: {waits:?}");
+    case.world.aws.fail_next(Action::DeleteSecurityGroup, "InvalidGroup.NotFound");
+    assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
 }

@@ -266,3 +266,7 @@ fn tell_if_long(op: &Op, next: Duration, what: &str) {
         op.event(EventKind::Warning, "LoadBalancerDeletionSlow", &note);
     }
 }
+
+#[cfg(test)]
+#[path = "delete_tests.rs"]
+mod tests;

@@ -38,6 +38,11 @@ fn discovery_takes_public_subnets_by_role_then_cluster_one_per_zone() {
         ("none", vec![], none()),
         ("one with the role", vec![a1()], ids(&["a1"])),
         ("the role beats the cluster's tag", vec![a3(), a1()], ids(&["a1"])),
+        (
+            "the role alone beats the cluster's tag",
+            vec![subnet("a0", "a", &[OWN]), subnet("a9", "a", &[ROLE_PUBLIC])],
+            ids(&["a9"]),
+        ),
         ("the cluster's tag beats none", vec![subnet("a0", "a", &[]), subnet("a9", "a", &[OWN])], ids(&["a9"])),
         ("an untagged one in another zone", vec![a1(), subnet("b1", "b", &[])], ids(&["a1", "b1"])),
     ];
@@ -46,6 +51,9 @@ fn discovery_takes_public_subnets_by_role_then_cluster_one_per_zone() {
     }
     let private = vpc(vec![a1()], vec![table(&[], true, false)]);
     assert_eq!(chosen(&private, &wanted()), none(), "a private one");
+    let mut outwards = private;
+    outwards.tables[0].routes[0].gateway = Some("eigw-1".into());
+    assert_eq!(chosen(&outwards, &wanted()), none(), "one with a way out for IPv6 alone");
 }
 
 // SU2
@@ -108,6 +116,7 @@ fn named_subnets_are_taken_as_named_and_in_that_order() {
         subnet("subnet-2", "b", &["Name=My Subnet 2"]),
         subnet("subnet-3", "b", &["Name=Twin"]),
         subnet("subnet-4", "c", &["Name=Twin"]),
+        subnet("subnet-5", "c", &["name=Lower"]),
     ]);
     let named = |names: &[&str]| {
         let name = |text: &&str| match text.strip_prefix("subnet-") {
@@ -121,7 +130,8 @@ fn named_subnets_are_taken_as_named_and_in_that_order() {
     assert_eq!(named(&["My Subnet 2", "My Subnet 1"]), ids(&["subnet-2", "subnet-1"]));
     assert_eq!(named(&["My Subnet 1", "subnet-2"]), ids(&["subnet-1", "subnet-2"]));
     assert_eq!(named(&[]), failed("unable to resolve empty subnet slice"));
-    let cases: [(&[&str], &str); 3] = [
+    let cases: [(&[&str], &str); 4] = [
+        (&["Lower"], "expected to find 1, but found 0 subnets"),
         (&["My Subnet 1", "x", "y"], "expected to find 3, but found 1 subnets"),
         (&["Twin"], "expected to find 1, but found 2 subnets"),
         (&["subnet-1", "My Subnet 1"], "expected to find 2, but found 1 subnets"),
@@ -149,6 +159,9 @@ fn the_configured_subnet_is_the_last_resort() {
     let found = choose(&view, &Cluster::new("test", false), &settings, &wanted()).unwrap();
     assert_eq!(found[0].subnet, "subnet-1".into());
     assert_eq!(chosen(&view, &wanted()), none());
+    let both = public(vec![subnet("subnet-1", "a", &[OTHER]), subnet("subnet-2", "b", &[OWN])]);
+    let found = choose(&both, &Cluster::new("test", false), &settings, &wanted()).unwrap();
+    assert_eq!(found.iter().map(|mapping| &*mapping.subnet).collect::<Vec<_>>(), ["subnet-2"]);
 }
 
 #[test]
@@ -221,7 +234,15 @@ fn addresses_go_to_their_subnets() {
 // LB5
 #[test]
 fn addresses_that_cannot_be_had_are_all_named() {
-    let cases: [(Wanted, &[(&str, &str)]); 6] = [
+    let cases: [(Wanted, &[(&str, &str)]); 8] = [
+        (
+            with_eips(wanted(), &["eipalloc-1", "eipalloc-2", "eipalloc-3"]),
+            &[(ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (3) and SubnetIDs (2)")],
+        ),
+        (
+            with_ipv4(internal(), &["10.0.0.8", "10.0.1.8", "10.0.2.8"]),
+            &[(ANNOTATION_IPV4, "Must have same number of Private IPv4Addresses (3) and SubnetIDs (2)")],
+        ),
         (
             with_eips(wanted(), &["eipalloc-1"]),
             &[(ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (1) and SubnetIDs (2)")],

@@ -60,3 +60,7 @@ fn family(address: &IpAddr) -> IpFamily {
         IpAddr::V6(_) => IpFamily::V6,
     }
 }
+
+#[cfg(test)]
+#[path = "targets_tests.rs"]
+mod tests;

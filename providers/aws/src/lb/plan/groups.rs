@@ -88,11 +88,13 @@ impl<'a> Pairing<'a> {
         let pairs = wanted.listeners.iter().zip(found).map(|(want, group)| {
             let taken = |name: &str| observed.groups.iter().find(|seen| *seen.group.name == *name);
             let named = taken(&want.target_group.name).filter(|_| group.is_none());
-            // One whose health check cannot be changed serves until another one, of another name, takes over.
-            let frozen = named.is_some_and(|seen| observed.frozen.contains(&seen.group.arn));
-            let mut names = names_of(wanted, want).take(if frozen { NAMES } else { 1 });
+            // One whose health check cannot be changed serves until another one, of another name, takes over. One that
+            // another listener keeps, as after a change by hand, goes on serving that.
+            let used = named.is_some_and(|seen| kept.contains(&seen.group.arn));
+            let stays = used || named.is_some_and(|seen| observed.frozen.contains(&seen.group.arn));
+            let mut names = names_of(wanted, want).take(if stays { NAMES } else { 1 });
             let name = names.find(|name| taken(name).is_none());
-            let in_the_way = if name.is_none() { named } else { None };
+            let in_the_way = if name.is_none() && !used { named } else { None };
             Pair { want, group, name: name.unwrap_or_else(|| want.target_group.name.clone()), in_the_way }
         });
         let pairs = pairs.collect();

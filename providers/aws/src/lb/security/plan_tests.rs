@@ -2,6 +2,7 @@ use ccm_core::k8s::IpFamily;
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;
+use crate::lb::{fixtures::wanted, model::Security};
 
 const LB: &str = "a1";
 
@@ -59,8 +60,55 @@ fn what_is_there_under_any_description_is_not_granted_again() {
     let observed = [rule("tcp", 80, cidr("10.0.0.0/8"), "by hand")];
     assert_eq!(missing(&observed, &set(&[client(80, "10.0.0.0/8", LB)])), []);
     let new = client(80, "10.1.0.0/16", LB);
-    assert_eq!(missing(&observed, &set(&[new.clone()])), [new]);
+    assert_eq!(missing(&observed, &set(&[new.clone()])), [new.clone()]);
     assert_eq!(missing(&[], &BTreeSet::new()), []);
+    let health = rule("tcp", 80, cidr("10.1.0.0/16"), "kubernetes.io/rule/nlb/health=a1");
+    assert_eq!(missing(&[], [&new, &health]), [new.clone()], "AWS would refuse the second one");
+}
+
+#[test]
+fn health_rules_go_only_of_those_that_are_gone_and_that_nobody_needs() {
+    let health = |lb: &str| rule("tcp", 90, cidr("10.0.0.0/8"), &format!("kubernetes.io/rule/nlb/health={lb}"));
+    let orphaned = |observed: &[Rule], needed: &[Rule]| orphaned_health(observed, needed, |name| name == "alive");
+    assert_eq!(orphaned(&[health("gone")], &[]), [health("gone")]);
+    assert_eq!(orphaned(&[health("alive")], &[]), []);
+    assert_eq!(orphaned(&[health("gone")], &[health("alive")]), [], "another one needs it");
+    assert_eq!(orphaned(&[health("other"), client(80, "10.0.0.0/8", "other")], &[]), [], "its clients are let in");
+    assert_eq!(orphaned(&[health("gone"), client(80, "10.0.0.0/8", "other")], &[]), [health("gone")]);
+    assert_eq!(orphaned(&[rule("tcp", 90, cidr("10.0.0.0/8"), "by hand"), mtu("10.0.0.0/8")], &[]), []);
+}
+
+#[test]
+fn the_shared_group_comes_along_only_where_rules_of_backends_are_looked_after() {
+    let given = || Groups::Given(vec!["sg-1".into()]);
+    // Groups, whether rules of backends are looked after, whose rules, whether the shared group is configured.
+    let cases = [
+        (Groups::Managed, true, NodeRules::Group, true, "managed and shared"),
+        (Groups::Managed, true, NodeRules::Networks, true, "managed and shared"),
+        (Groups::Managed, false, NodeRules::Group, true, "managed"),
+        (Groups::Managed, true, NodeRules::Group, false, "managed"),
+        (given(), true, NodeRules::Group, true, "given and shared"),
+        (given(), true, NodeRules::Networks, true, "given"),
+        (given(), false, NodeRules::Group, true, "given"),
+        (given(), true, NodeRules::Networks, false, "given"),
+        (given(), true, NodeRules::Group, false, "refused"),
+        (Groups::Keep, true, NodeRules::Group, true, "alone"),
+    ];
+    for (groups, manage_backend_rules, node_rules, shared_backend_security_group, expected) in cases {
+        let mut wanted = wanted();
+        let about = format!("{groups:?} {manage_backend_rules} {node_rules:?} {shared_backend_security_group}");
+        wanted.security = Security { groups, manage_backend_rules, node_rules, ..wanted.security };
+        let settings = Settings { shared_backend_security_group, ..Settings::default() };
+        let found = match front(&wanted, None, &settings) {
+            Ok(Front::Managed { shared: true }) => "managed and shared",
+            Ok(Front::Managed { shared: false }) => "managed",
+            Ok(Front::Given { shared: true, .. }) => "given and shared",
+            Ok(Front::Given { shared: false, .. }) => "given",
+            Ok(Front::Alone) => "alone",
+            Err(_) => "refused",
+        };
+        assert_eq!(found, expected, "{about}");
+    }
 }
 
 #[test]

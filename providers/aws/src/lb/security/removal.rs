@@ -117,7 +117,7 @@ impl SecurityGroups {
     }
 
     /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
-    /// the Service's by its tag, or by its name where upstream made it.
+    /// the Service's by its tag, or by its name where upstream made it and it has none.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &OwnerName) -> bool {
         let name = names::security_group(op.cluster_name(), owner);
         let stem = &name[..name.len() - HASH];
@@ -127,7 +127,7 @@ impl SecurityGroups {
         };
         self.scope.cluster.owns(&group.tags)
             && *group.description == *MANAGED_DESCRIPTION
-            && (group.name == name || its)
+            && its
             && !self.is_protected(&group.id)
             && self.scope.settings.backend_security_group.as_ref() != Some(&group.id)
     }

@@ -5,6 +5,7 @@ mod classic;
 mod counts;
 mod crash;
 mod deletion;
+mod disowned;
 mod matrix;
 mod mending;
 mod pods;

@@ -100,7 +100,7 @@ fn listed(tables: &[RouteTable]) -> Vec<String> {
 
 #[test]
 fn routes_to_instances_are_listed_with_their_nodes_and_foreign_ones_are_not() {
-    let cases: [(&str, &str, Option<&str>); 13] = [
+    let cases: [(&str, &str, Option<&str>); 14] = [
         ("10.0.1.0/24", "i-1", Some("10.0.1.0/24 n1 i-1 in rtb-1")),
         ("10.0.1.0/24", "i-1/eni-1", Some("10.0.1.0/24 n1 i-1 in rtb-1")),
         ("fd00:0:0:1::/64", "i-1", Some("fd00:0:0:1::/64 n1 i-1 in rtb-1")),
@@ -113,6 +113,7 @@ fn routes_to_instances_are_listed_with_their_nodes_and_foreign_ones_are_not() {
         ("10.0.3.0/24", "eni-9", None),
         ("0.0.0.0/0", "igw-1", None),
         ("0.0.0.0/0", "!nat-1", None),
+        ("10.0.1.0/24", "igw-1/i-1/eni-1", None),
         ("10.0.3.0/24", "", None),
     ];
     for (destination, to, expected) in cases {
@@ -190,6 +191,7 @@ fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
         (Some("i-2"), Creation::Replace),
         (Some("i-nat"), Creation::Taken("i-nat".into())),
         (Some("igw-1"), Creation::Taken("igw-1".into())),
+        (Some("igw-1/i-1"), Creation::Taken("igw-1".into())),
         (Some("!nat-1"), Creation::Taken("nat-1".into())),
         (Some(""), Creation::Taken("something that is no instance".into())),
     ];
@@ -233,4 +235,26 @@ fn changes_show_in_the_tables_that_were_read_before() {
     put(&mut table, net("10.0.1.0/24"), None);
     assert_eq!(at(&table), Occupant::Nobody);
     assert_eq!(table.routes.len(), 1);
+}
+
+#[test]
+fn bits_behind_the_prefix_do_not_count() {
+    let mut nodes = Nodes::default();
+    nodes.add("i-1".into(), &node("b", &["10.0.1.7/24"]));
+    nodes.add("i-1".into(), &node("a", &["10.0.2.0/24"]));
+    let tables = [table("rtb-1", &[("10.0.1.0/24", "i-1")])];
+    assert_eq!(list(&tables, &nodes, |_| true)[0].node.as_deref(), Some("b"));
+    let there = Occupant::Hop { hop: Hop::Instance("i-1".into()), blackhole: false };
+    assert_eq!(occupant(&tables[0], &net("10.0.1.7/24")), there);
+}
+
+#[test]
+fn hops_that_no_node_accounts_for_are_asked_about_once_unless_they_lead_nowhere() {
+    let one = table(
+        "rtb-1",
+        &[("10.0.1.0/24", "i-1"), ("10.0.5.0/24", "i-5"), ("10.0.6.0/24", "!i-6"), ("0.0.0.0/0", "igw-1")],
+    );
+    let other = table("rtb-2", &[("10.0.5.0/24", "i-5"), ("10.0.2.0/24", "eni-2"), ("10.0.4.0/24", "eni-4")]);
+    let expected = [Hop::Instance("i-5".into()), Hop::Interface("eni-4".into())];
+    assert_eq!(unaccounted(&[one, other], &nodes()), expected);
 }

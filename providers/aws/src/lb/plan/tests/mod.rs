@@ -1,8 +1,8 @@
 //! Whole plans in tables, and what holds for all of them.
 
 mod fixtures;
-
-use std::collections::BTreeMap;
+mod pairing;
+mod settings;
 
 use ccm_core::k8s::IpFamily;
 
@@ -348,8 +348,10 @@ fn a_new_balancer_with_logs_sets_what_differs_from_aws_defaults() {
 
 #[test]
 fn a_balancer_without_subnets_is_not_made() {
-    let resolved = Resolved { subnets: None, ..resolved(&web(), &[]) };
-    assert!(plan(&web(), &resolved, &Observed::default()).is_err());
+    for subnets in [None, Some(Vec::new())] {
+        let resolved = Resolved { subnets, ..resolved(&web(), &[]) };
+        assert!(plan(&web(), &resolved, &Observed::default()).is_err(), "{resolved:?}");
+    }
 }
 
 #[test]
@@ -502,6 +504,9 @@ fn the_order_of_what_was_read_does_not_matter() {
 fn unread_targets_are_not_guessed() {
     let mut seen = there(&web());
     seen.groups.iter_mut().for_each(|group: &mut SeenGroup| group.targets = None);
-    let resolved = Resolved { exposure: seen.exposure.unwrap(), targets: BTreeMap::new(), ..resolved(&web(), &[]) };
-    assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+    for instances in [&[][..], &["i-1"]] {
+        let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&web(), instances) };
+        assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+        assert_eq!(membership(&web(), &resolved.targets, &seen), []);
+    }
 }

@@ -3,7 +3,10 @@
 use ccm_core::provider::{ErrorKind, EventKind, ObjectEvents};
 
 use super::*;
-use crate::api::{Action, ec2::RuleSource};
+use crate::{
+    api::{Action, ec2::RuleSource},
+    cluster::SERVICE_TAG,
+};
 
 fn from_group(id: &SecurityGroupId, port: i32) -> Rule {
     Rule { source: RuleSource::Group(id.clone(), None), ..rule(port, "0.0.0.0/0", "by hand") }
@@ -203,4 +206,25 @@ async fn rules_of_a_protected_group_stay_whomever_they_admit() {
     assert!(matches!(waits, Progress::Pending { .. }), "{waits:?}");
     assert_eq!(case.rules(&guarded).await.len(), 2);
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_group_that_the_balancer_does_not_have_is_left_over() {
+    let case = Case::new();
+    let wanted = managed(nth(1));
+    let groups = case.ensure(&wanted, None).await.unwrap();
+    assert_eq!(case.part.left_over(&case.op, &wanted.owner, &groups).await.unwrap(), None);
+    assert_eq!(case.part.left_over(&case.op, &wanted.owner, &[]).await.unwrap().as_ref(), groups.first());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_was_given_to_another_service_stays() {
+    let mut case = Case::new();
+    let wanted = managed(nth(1));
+    let groups = case.ensure(&wanted, None).await.unwrap();
+    case.world.aws.tag(&groups[0], SERVICE_TAG, "default/other");
+    case.restart(Settings::default());
+    assert_eq!(release(&case, &wanted).await.unwrap(), Progress::Done);
+    assert_eq!(case.part.detached(&case.op, &wanted.owner, &groups).await.unwrap(), Progress::Done);
+    assert!(case.group(&groups[0]).await.is_some());
 }
