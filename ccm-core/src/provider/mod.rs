@@ -245,8 +245,12 @@ pub trait CloudProvider: Send + Sync + 'static {
     }
 
     /// Starts the provider: called after leadership was won and caches are there, before any other call but the pure ones.
-    /// It succeeds once, and is called again after an error that may pass, so it must be idempotent. Loops belong into
-    /// [`controllers`](Self::controllers).
+    /// It succeeds once, and is called again after an error that may pass, so it must be idempotent: what a start made, the
+    /// next one finds and leaves as it is, in this process or in one that follows.
+    ///
+    /// It ends within a minute, however slow the cloud is: nothing else begins before, and the framework sets it no
+    /// deadline. Loops belong into [`controllers`](Self::controllers); whatever else it spawned ends when the context is
+    /// cancelled.
     ///
     /// It changes nothing in the cloud or the cluster without asking the gate of its context
     /// ([`may_write`](crate::runtime::gate::WriteGate::may_write)) immediately before: in shadow mode it is called as well,
@@ -256,7 +260,8 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::Transient`], [`ErrorKind::Throttled`], [`ErrorKind::Conflict`] and [`ErrorKind::Canceled`] have it
     /// called again, after 1 s doubling to 30 s and not before the error's `retry_after`; meanwhile the process leads and
-    /// is not ready. Any other kind ends the process.
+    /// is not ready. Any other kind ends the process. So an error of the cloud has the kind here that it has in every other
+    /// call.
     ///
     /// # Cancellation
     /// Dropped when the process stops or loses leadership.

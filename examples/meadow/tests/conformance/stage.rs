@@ -66,6 +66,12 @@ impl Stage {
         Self { cloud, transport, url, in_process: false, activation: Duration::ZERO }
     }
 
+    /// Has requests go another way.
+    pub(crate) fn by_way_of<T: Transport + 'static>(mut self, way: impl FnOnce(Arc<dyn Transport>) -> Arc<T>) -> Self {
+        self.transport = way(self.transport);
+        self
+    }
+
     /// Makes a provider that remembers nothing.
     pub(crate) fn provider(&self) -> anyhow::Result<Arc<dyn CloudProvider>> {
         let config = Config { url: self.url.clone(), token: TOKEN.to_owned() };

@@ -7,6 +7,7 @@ mod load_balancers;
 mod planted;
 mod planted_balancers;
 mod planted_routes;
+mod planted_start;
 mod routes;
 mod scripted;
 mod stage;

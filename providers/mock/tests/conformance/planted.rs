@@ -14,7 +14,7 @@ use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView},
     provider::{
         BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceMetadata, Instances, Need, NodeClaim, NodeQuery, Op,
-        Power, Presence,
+        Power, Presence, ProviderContext,
     },
     runtime::gate::WriteGate,
 };
@@ -69,11 +69,21 @@ pub(crate) enum Bug {
     TellsSecrets,
     SaysNothing,
     BrokenByDrop,
+    StartWaitsForCloud,
+    StartFails,
+    StartFailsForGood,
+    StartTellsSecrets,
+    StartRegistersAgain,
+    StartRemembersFailure,
+    StartMakesAnother,
+    StartWritesInShadow,
+    StartNeedsLeadership,
+    StartLeavesLoop,
 }
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 38] = [
+    pub(crate) const ALL: [(Self, &[&str]); 48] = [
         (Self::AnswersBackwards, &["answers-in-order"]),
         (Self::DropsLastEntry, &["one-answer-per-query"]),
         (Self::RefusesFullBatches, &["one-answer-per-query"]),
@@ -112,6 +122,16 @@ impl Bug {
         (Self::TellsSecrets, &["texts-presentable"]),
         (Self::SaysNothing, &["texts-presentable"]),
         (Self::BrokenByDrop, &["cancellation"]),
+        (Self::StartWaitsForCloud, &["start-ends"]),
+        (Self::StartFails, &["start-ends"]),
+        (Self::StartFailsForGood, &["start-error-kinds"]),
+        (Self::StartTellsSecrets, &["texts-presentable"]),
+        (Self::StartRegistersAgain, &["start-again"]),
+        (Self::StartRemembersFailure, &["start-again"]),
+        (Self::StartMakesAnother, &["start-idempotent"]),
+        (Self::StartWritesInShadow, &["start-without-leadership"]),
+        (Self::StartNeedsLeadership, &["start-without-leadership"]),
+        (Self::StartLeavesLoop, &["start-stops"]),
     ];
 }
 
@@ -127,10 +147,10 @@ impl Drop for Dropped<'_> {
 }
 
 pub(crate) struct Planted {
-    inner: MockProvider,
-    bug: Bug,
+    pub(crate) inner: MockProvider,
+    pub(crate) bug: Bug,
     count: AtomicUsize,
-    broken: AtomicBool,
+    pub(crate) broken: AtomicBool,
     remembered: Mutex<HashMap<(String, Option<String>), Presence>>,
     scratch: Mutex<Vec<NodeQuery>>,
 }
@@ -147,7 +167,7 @@ impl Planted {
         }
     }
 
-    fn real(&self) -> &dyn Instances {
+    pub(crate) fn real(&self) -> &dyn Instances {
         self.inner.instances().unwrap()
     }
 
@@ -360,6 +380,10 @@ impl CloudProvider for Planted {
             Bug::DisownsItsNodes => NodeClaim::Foreign,
             _ => self.inner.claims_node(node),
         }
+    }
+
+    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+        self.begin(cx).await
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

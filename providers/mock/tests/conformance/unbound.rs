@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -269,7 +270,7 @@ async fn a_provider_whose_pages_never_end_is_reported_in_virtual_time() {
     for place in Place::ASYNC {
         let rules = match place {
             // Later rules may not be begun in time.
-            Place::Constructor | Place::Describe | Place::List | Place::Apply => place.rules(),
+            Place::Constructor | Place::Describe | Place::List | Place::Apply | Place::Start => place.rules(),
             _ => &[],
         };
         for (suite, rule) in rules {
@@ -293,6 +294,30 @@ async fn a_provider_that_hangs_is_reported_in_real_time() {
             assert!(took < SHORT.suite + 2 * SHORT.rule + GRACE, "{place:?}: {suite} took {took:?}");
         }
     }
+}
+
+/// Says that this is the process that is to be aborted.
+const SACRIFICED: &str = "CCM_CONFORMANCE_SACRIFICED";
+
+#[tokio::test]
+#[ignore = "aborts its process; the next test runs it in one of its own"]
+async fn a_provider_keeps_its_thread() {
+    if env::var_os(SACRIFICED).is_some() {
+        check_wicked("instances", Place::Describe, Manner::Blocks, SHORT).await;
+    }
+}
+
+/// A plain test has no runner that could report it.
+#[tokio::test]
+async fn a_provider_that_keeps_its_thread_is_reported_before_the_process_ends() {
+    let mut process = tokio::process::Command::new(env::current_exe().unwrap());
+    process.args(["--ignored", "--exact", "unbound::a_provider_keeps_its_thread"]).env(SACRIFICED, "yes");
+    let ended = tokio::time::timeout(LONG.rule, process.kill_on_drop(true).output()).await;
+    let output = ended.expect("it ends within ten seconds and the rule's time").unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_none(), "it is aborted, and not by a failed test: {:?}\n{said}", output.status);
+    assert!(said.contains("one-answer-per-query of instances: the rule keeps its thread"), "{said}");
+    assert!(said.contains("BROKEN   one-answer-per-query") && said.contains("seen:     not begun"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

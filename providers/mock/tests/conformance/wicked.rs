@@ -7,8 +7,8 @@ use ccm_core::{
     k8s::{LbIngress, LbStatus, NodeView, ServiceView},
     provider::{
         BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, Inventory, LbOutcome, LbRef, LbSpec,
-        LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, OwnedObject, PlannedChange, Presence, Progress, Route,
-        RouteChange, Routes,
+        LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, OwnedObject, PlannedChange, Presence, Progress,
+        ProviderContext, Route, RouteChange, Routes,
     },
 };
 use ccm_mock::MockProvider;
@@ -32,11 +32,12 @@ pub(crate) enum Place {
     DeleteOwned,
     List,
     Apply,
+    Start,
 }
 
 impl Place {
     /// Methods that can wait.
-    pub(crate) const ASYNC: [Self; 10] = [
+    pub(crate) const ASYNC: [Self; 11] = [
         Self::Constructor,
         Self::Describe,
         Self::Ensure,
@@ -47,6 +48,7 @@ impl Place {
         Self::DeleteOwned,
         Self::List,
         Self::Apply,
+        Self::Start,
     ];
 
     /// Returns a rule that this place breaks, with its suite; those of all suites for the constructor.
@@ -68,6 +70,7 @@ impl Place {
             Self::ListOwned => &[("load balancers", "owned-is-listed")],
             Self::DeleteOwned => &[("load balancers", "only-owned-is-deleted")],
             Self::List | Self::Apply => &[("routes", "listed-as-made")],
+            Self::Start => &[("instances", "start-ends")],
         }
     }
 }
@@ -162,6 +165,11 @@ impl CloudProvider for Wicked {
 
     fn mutations(&self) -> &'static [&'static str] {
         self.inner.mutations()
+    }
+
+    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+        self.meets(Place::Start).await;
+        self.inner.start(cx).await
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

@@ -36,10 +36,24 @@ impl Default for Limits {
     }
 }
 
+/// Told, on a thread of its own, what is to be said of a part that keeps the thread on which it runs.
+pub(super) type Kept = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How often it is looked whether a part still takes note of anything.
+const TICK: Duration = Duration::from_secs(1);
+/// Looks that find it as it was, beyond its limit, until it counts as keeping its thread. They are counted, so that a
+/// machine which runs neither it nor the one who looks says nothing.
+const GRACE: u32 = 10;
+
 /// Runs a part of a rule, which fails when it panics and when it takes too long, even if nothing wakes it or nothing lets
-/// the paused clock go on. Only what keeps its thread is not ended: the runner sees that.
-pub(super) async fn limited(limit: Duration, what: &str, work: impl Future<Output = Verdict>) -> Verdict {
-    let alarm = Alarm::set(limit);
+/// the paused clock go on. What keeps its thread cannot be ended: `kept` is told, and the runner sees it by itself.
+pub(super) async fn limited(
+    limit: Duration,
+    what: &str,
+    kept: Option<Kept>,
+    work: impl Future<Output = Verdict>,
+) -> Verdict {
+    let alarm = Alarm::set(limit, what, kept);
     let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
     let mut longest = pin!(tokio::time::sleep(LONGEST));
     poll_fn(|cx| {
@@ -83,17 +97,39 @@ struct State {
     waker: Option<Waker>,
 }
 
+impl Shared {
+    /// Waits for the end, wakes the task, and then for as many ticks as it may take to notice; tells whether it did.
+    fn watch(&self, end: Instant) -> bool {
+        let mut state = self.state.lock();
+        while !state.over {
+            if self.changed.wait_until(&mut state, end).timed_out() {
+                state.waker.take().into_iter().for_each(Waker::wake);
+                break;
+            }
+        }
+        for _ in 0..GRACE {
+            if state.over {
+                return true;
+            }
+            self.changed.wait_for(&mut state, TICK);
+        }
+        state.over
+    }
+}
+
 impl Alarm {
-    fn set(limit: Duration) -> Self {
+    fn set(limit: Duration, what: &str, kept: Option<Kept>) -> Self {
         let (end, shared) = (Instant::now() + limit, Arc::<Shared>::default());
-        let own = shared.clone();
+        let (own, what) = (shared.clone(), what.to_owned());
         let wait = move || {
-            let mut state = own.state.lock();
-            while !state.over {
-                if own.changed.wait_until(&mut state, end).timed_out() {
-                    state.waker.take().into_iter().for_each(Waker::wake);
-                    return;
-                }
+            if !own.watch(end)
+                && let Some(kept) = kept
+            {
+                kept(&format!(
+                    "{what} keeps its thread: it did not end within {limit:?}, and has not noticed for {:?} that it was \
+                     woken",
+                    GRACE * TICK
+                ));
             }
         };
         // Without a thread the end is seen when something else wakes the task.
@@ -143,21 +179,50 @@ mod tests {
     #[tokio::test]
     async fn what_never_wakes_or_always_does_ends_in_real_time() {
         let began = Instant::now();
-        assert!(seen(limited(SHORT, "it", std::future::pending()).await).contains("it did not end within 50ms"));
-        assert!(seen(limited(SHORT, "it", spins()).await).contains("it did not end within 50ms"));
+        assert!(seen(limited(SHORT, "it", None, std::future::pending()).await).contains("it did not end within 50ms"));
+        assert!(seen(limited(SHORT, "it", None, spins()).await).contains("it did not end within 50ms"));
         assert!(began.elapsed() < 40 * SHORT, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_never_wakes_or_always_does_ends_where_time_is_paused() {
-        assert!(seen(limited(Duration::from_secs(3600), "it", std::future::pending()).await).contains("virtual time"));
-        assert!(seen(limited(SHORT, "it", spins()).await).contains("within 50ms"));
+        assert!(
+            seen(limited(Duration::from_secs(3600), "it", None, std::future::pending()).await).contains("virtual time")
+        );
+        assert!(seen(limited(SHORT, "it", None, spins()).await).contains("within 50ms"));
+    }
+
+    /// The thread is kept for a while only, so that the test ends.
+    #[tokio::test]
+    async fn what_keeps_its_thread_is_told_of_and_nothing_else_is() {
+        let said: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept: Kept = {
+            let said = said.clone();
+            Arc::new(move |text| said.lock().push(text.to_owned()))
+        };
+        let keeps = async {
+            std::thread::sleep((GRACE + 2) * TICK);
+            Ok(())
+        };
+        assert!(seen(limited(SHORT, "it", Some(kept.clone()), std::future::pending()).await).contains("50ms"));
+        assert!(seen(limited(SHORT, "it", Some(kept.clone()), spins()).await).contains("50ms"));
+        assert_eq!(said.lock().len(), 0);
+        assert_eq!(limited(SHORT, "it", Some(kept.clone()), keeps).await, Ok(()));
+        let spawned = async {
+            let keeps = async { std::thread::sleep((GRACE + 2) * TICK) };
+            tokio::spawn(keeps).await.map_err(|error| Problem::Failed(error.to_string()))
+        };
+        limited(SHORT, "a task", Some(kept), spawned).await.ok();
+        let said = said.lock();
+        assert!(said[0].starts_with("it keeps its thread: it did not end within 50ms"), "{said:?}");
+        assert!(said[1].starts_with("a task keeps its thread"), "{said:?}");
+        assert_eq!(said.len(), 2);
     }
 
     #[tokio::test]
     async fn a_panic_is_told_and_an_end_is_an_end() {
-        let text = seen(limited(SHORT, "it", async { panic!("a {}", "bug") }).await);
+        let text = seen(limited(SHORT, "it", None, async { panic!("a {}", "bug") }).await);
         assert_eq!(text, "it panicked: a bug");
-        assert_eq!(limited(SHORT, "it", async { Ok(()) }).await, Ok(()));
+        assert_eq!(limited(SHORT, "it", None, async { Ok(()) }).await, Ok(()));
     }
 }

@@ -21,6 +21,14 @@
 //! the run, whose time is bounded ([`Limits`]). [`runner::run`] makes a program of suites, which also outlives code that
 //! keeps its thread, and panics in tasks that nobody awaits.
 //!
+//! Code that keeps its thread (a blocking client, a sleep or a lock without await) cannot be stopped from within. When a
+//! rule that one of the three functions checks has not ended ten seconds after its limit, and does not even notice that it
+//! is woken, they print the report as far as it goes and abort the process, with all tests in it. They see it where
+//! it is the rule's own task that keeps its thread and, on a runtime of one thread, where any task does. Code that keeps it
+//! for less than the limit is not found, neither here nor by the runner: time that is paused does not show it.
+//!
+//! [`CloudProvider::start`] is called by the rules about it alone. All others see a provider as its constructor made it.
+//!
 //! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
 //! that cannot be judged because another one is broken names that one instead of failing too.
 
@@ -178,7 +186,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    Watch::default().instances(make, cloud).await
+    Watch::alone().instances(make, cloud).await
 }
 
 /// Checks every rule about load balancers, several of which spoil each cloud call in turn: some thousand calls, under
@@ -190,7 +198,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    Watch::default().load_balancers(make, cloud).await
+    Watch::alone().load_balancers(make, cloud).await
 }
 
 /// Checks every rule about routes. Otherwise as [`check_load_balancers`].
@@ -199,7 +207,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    Watch::default().routes(make, cloud).await
+    Watch::alone().routes(make, cloud).await
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    io::{self, Write as _},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ use super::{
     INSTANCE_RULES, InstanceCloud, LOAD_BALANCER_RULES, Limits, LoadBalancerCloud, Make, ROUTE_RULES, Report,
     RouteCloud, ScriptedCloud,
     bench::Bench,
-    limit::limited,
+    limit::{Kept, limited},
     report::{Case, Problem, Verdict},
     rule::Rule,
 };
@@ -24,7 +25,11 @@ type Clean<C> = for<'a> fn(&'a Bench<'a, C>) -> BoxFuture<'a, Verdict>;
 
 /// Checks suites, and shows meanwhile how far they are. Clones show the same.
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Mutex<Seen>>);
+pub struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    /// Whether the process ends when a rule keeps its thread, because nobody looks on who could report that.
+    alone: bool,
+}
 
 /// How far a suite is.
 #[derive(Debug)]
@@ -47,6 +52,11 @@ impl Default for Seen {
 }
 
 impl Watch {
+    /// One that nobody looks at from another thread.
+    pub(super) fn alone() -> Self {
+        Self { alone: true, ..Self::default() }
+    }
+
     /// Checks every rule about instances; as [`check_instances`](super::check_instances).
     pub async fn instances<F, Fut>(&self, make: F, cloud: &dyn InstanceCloud) -> Report
     where
@@ -100,6 +110,7 @@ impl Watch {
     ) -> Report {
         self.begin(rules, limits);
         let began = Instant::now();
+        let kept = self.alone.then(|| self.ends_the_process(suite));
         let mut report = Report::new(suite);
         for rule in rules {
             let started = tokio::time::Instant::now();
@@ -107,9 +118,9 @@ impl Watch {
                 Err(Problem::Failed(format!("not begun: the {:?} of the suite were over", limits.suite)))
             } else {
                 let bench = Bench::new(make, cloud, rule.id);
-                let verdict = limited(limits.rule, "the rule", (rule.check)(&bench)).await;
-                self.0.lock().since = Instant::now();
-                let cleaned = limited(limits.rule, "cleaning up", clean(&bench)).await;
+                let verdict = limited(limits.rule, "the rule", kept.clone(), (rule.check)(&bench)).await;
+                self.seen.lock().since = Instant::now();
+                let cleaned = limited(limits.rule, "cleaning up", kept.clone(), clean(&bench)).await;
                 self.without_panics(verdict.and(cleaned))
             };
             report.push(rule, verdict, started.elapsed());
@@ -121,11 +132,11 @@ impl Watch {
 
     fn begin<C: ?Sized>(&self, rules: &[Rule<C>], limits: Limits) {
         let left = rules.iter().rev().map(|rule| (rule.id, rule.expected)).collect();
-        *self.0.lock() = Seen { limits, left, ..Seen::default() };
+        *self.seen.lock() = Seen { limits, left, ..Seen::default() };
     }
 
     fn ended(&self, report: &Report) {
-        let mut seen = self.0.lock();
+        let mut seen = self.seen.lock();
         seen.left.pop();
         seen.cases.extend(report.cases().last().cloned());
         seen.since = Instant::now();
@@ -133,7 +144,7 @@ impl Watch {
 
     /// A panic that nobody handed on, such as that of a task that the provider spawned, breaks the rule at hand.
     fn without_panics(&self, verdict: Verdict) -> Verdict {
-        let panics = std::mem::take(&mut self.0.lock().panics);
+        let panics = std::mem::take(&mut self.seen.lock().panics);
         match verdict {
             Err(Problem::Failed(seen)) => Err(Problem::Failed(seen)),
             other if panics.is_empty() => other,
@@ -143,19 +154,32 @@ impl Watch {
 
     /// Notes that something panicked, which may be the rule itself.
     pub(super) fn panicked(&self, text: String) {
-        self.0.lock().panics.push(text);
+        self.seen.lock().panics.push(text);
     }
 
     /// Tells for how long nothing has changed that must have changed, unless a thread is kept.
     pub(super) fn stuck(&self) -> Option<Duration> {
-        let seen = self.0.lock();
+        let seen = self.seen.lock();
         let quiet = seen.since.elapsed();
         (quiet > seen.limits.rule + seen.limits.rule / 2).then_some(quiet)
     }
 
+    /// Ends the process with the report as far as it goes. The thread that should go on cannot be had back, and the test
+    /// would never end; nothing but a message tells why.
+    fn ends_the_process(&self, suite: &'static str) -> Kept {
+        let watch = self.clone();
+        Arc::new(move |text| {
+            let rule = watch.seen.lock().left.last().map_or("no rule", |(id, _)| *id);
+            let report = watch.broken_off(suite, &format!("{text}; code that waits must await"));
+            // Not by a macro, whose output a test keeps until its end. A closed pipe is no reason to go on.
+            let _ = writeln!(io::stderr(), "\n{report}\n{rule} of {suite}: {text}. The process is aborted.");
+            std::process::abort()
+        })
+    }
+
     /// Makes a report of a suite that is not going to end; `seen` says what is wrong.
     pub(super) fn broken_off(&self, suite: &'static str, seen: &str) -> Report {
-        let mut state = self.0.lock();
+        let mut state = self.seen.lock();
         let current = state.left.pop();
         let mut report = Report::of(suite, std::mem::take(&mut state.cases));
         let (id, expected) = current.unwrap_or(("suite", "the suite begins and ends"));

@@ -10,7 +10,7 @@ use super::{
         report::{Problem, Verdict, expect},
     },
     bench::{Answer, show},
-    ids,
+    ids, start,
 };
 
 /// Longest that a call may sleep.
@@ -121,7 +121,7 @@ pub(super) async fn texts_presentable(bench: &Bench<'_, dyn InstanceCloud>) -> V
             presentable(error, &secrets).map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
         }
     }
-    Ok(())
+    start::texts(bench).await
 }
 
 pub(super) async fn sleeps_briefly(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {

@@ -5,6 +5,7 @@ mod behaviour;
 mod bench;
 mod errors;
 mod metadata;
+mod start;
 
 use super::{
     InstanceCloud,
@@ -20,10 +21,11 @@ pub(super) mod ids {
     pub(in super::super) const ANSWERS_IN_ORDER: &str = "answers-in-order";
     pub(in super::super) const FRESH_WHEN_ASKED: &str = "fresh-when-asked";
     pub(in super::super) const DOUBT_IS_AN_ERROR: &str = "doubt-is-an-error";
+    pub(in super::super) const START_ENDS: &str = "start-ends";
 }
 
 /// Every rule for instances.
-pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 25] = [
+pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
     rule!(
         ids::ONE_ANSWER_PER_QUERY,
         answers::one_answer_per_query,
@@ -113,6 +115,20 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 25] = [
         "a cancelled call ends promptly, as canceled, and leaves the provider usable, as one that is dropped does"
     ),
     rule!("concurrent-use", behaviour::concurrent_use, "calls that overlap get their own answers"),
+    rule!(ids::START_ENDS, start::ends, "start succeeds, and ends within a minute however slow the cloud is"),
+    rule!(
+        "start-error-kinds",
+        start::error_kinds,
+        "when start fails for an error of the cloud, its kind says whether to wait or to end"
+    ),
+    rule!("start-again", start::again, "a start that failed succeeds, in the same process, when the cloud is back"),
+    rule!("start-idempotent", start::idempotent, "the start of the next process changes nothing in the cloud"),
+    rule!(
+        "start-without-leadership",
+        start::without_leadership,
+        "with a gate that never opens, start succeeds and changes nothing in cloud and cluster"
+    ),
+    rule!("start-stops", start::stops, "what start began makes no call any more once its context is cancelled"),
 ];
 
 #[cfg(test)]
