@@ -55,10 +55,11 @@ const LIBRARIES: &[&str] = &[
     "want",
 ];
 
-/// Repeat whole answers, also those with tokens and those that repeat requests: of the API server, of AWS, and of those who
-/// give credentials for AWS.
-const REPEAT: [&str; 3] =
-    ["kube_client::client", "aws_smithy_runtime::client::orchestrator", "aws_config::meta::credentials::chain"];
+/// Repeats whole answers of the API server, also those with tokens and those that repeat requests.
+const REPEATS: &str = "kube_client::client";
+
+/// Repeat what AWS answers, and who gives credentials for it, with all that is below them.
+const REPEAT: [&str; 2] = ["aws_config", "aws_smithy_runtime::client::orchestrator"];
 
 /// How to log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -188,7 +189,7 @@ impl Rules {
     }
 
     fn level(&self, module: &str) -> LevelFilter {
-        if REPEAT.contains(&module) {
+        if repeats(module) {
             return LevelFilter::OFF;
         }
         let verbosity = self.verbosity.get();
@@ -244,6 +245,13 @@ fn library_level(verbosity: u32) -> LevelFilter {
         6..=7 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     }
+}
+
+/// Whether a module repeats what others say to it in confidence.
+fn repeats(module: &str) -> bool {
+    let is_below =
+        |above: &&str| module.strip_prefix(*above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    module == REPEATS || REPEAT.iter().any(is_below)
 }
 
 fn is_library(module: &str) -> bool {
@@ -319,8 +327,14 @@ mod tests {
             assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
             let api_client = if verbosity <= 3 { LevelFilter::OFF } else { library };
             assert_eq!(rules.level("kube_client::client::builder"), api_client, "{verbosity}");
-            for module in REPEAT {
-                assert_eq!(rules.level(module), LevelFilter::OFF, "{verbosity}");
+            for module in [
+                "kube_client::client",
+                "aws_config",
+                "aws_config::web_identity_token",
+                "aws_smithy_runtime::client::orchestrator",
+                "aws_smithy_runtime::client::orchestrator::http",
+            ] {
+                assert_eq!(rules.level(module), LevelFilter::OFF, "{module} {verbosity}");
             }
         }
     }

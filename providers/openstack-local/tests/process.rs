@@ -77,6 +77,32 @@ async fn credentials_are_for_the_owner_only() {
     cloud.terminate().await;
 }
 
+#[tokio::test]
+async fn passwords_and_tokens_are_not_logged() {
+    let (dir, log) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    let cloud = Cloud::talkative(dir.path(), &["--test-hooks"], log.path()).await;
+    let mut secrets = vec![password(dir.path(), "admin"), password(dir.path(), "demo"), "wr0ng-password".to_owned()];
+    for user in ["admin", "demo"] {
+        let token = cloud.token(user, &password(dir.path(), user)).await;
+        assert_eq!(cloud.get("/identity/v3/auth/projects", &token).await.0, 200);
+        secrets.push(token);
+    }
+    let user = json!({"name": "demo", "domain": {"id": "default"}, "password": "wr0ng-password"});
+    let auth = json!({"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}});
+    let (status, refused) = cloud.try_send("POST", "/identity/v3/auth/tokens", "", Some(auth)).await.unwrap();
+    let wrong = cloud.get("/identity/v3/auth/projects", "wr0ng-password").await;
+    assert_eq!((status, wrong.0), (401, 401));
+    let journal = cloud.get("/admin/journal", "").await;
+    cloud.terminate().await;
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    // There was something to see; the log has little to say of requests at any level.
+    assert!(journal.1.to_string().contains("/identity/v3/auth/tokens"), "{}", journal.1);
+    let all = format!("{text}{refused}{}{}", wrong.1, journal.1);
+    for secret in secrets {
+        assert!(!all.contains(&secret), "{secret} is in {all}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ mod mistakes;
 mod nodes;
 mod orphans;
 mod rights;
+mod secrets;
 mod services;
 mod stage;
 
@@ -55,6 +56,10 @@ fn main() -> ExitCode {
             a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
         }
         Embedded mistakes { no_credential_is_shown_at_any_verbosity }
+        Embedded secrets {
+            keys_that_aws_repeats_are_not_shown, no_web_identity_and_nothing_it_gives_is_shown, no_role_is_shown,
+            no_token_of_a_pod_identity_is_shown, a_file_with_keys_that_cannot_be_read_is_not_shown,
+        }
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let what = "the AWS manager, end to end,";

@@ -131,7 +131,7 @@ pub(crate) async fn no_credential_is_shown_at_any_verbosity(stage: &mut Stage<'_
         stage.annotate(name, &[("healthcheck-interval", "20".into())]).await?;
         stage.served(&[name]).await?;
         // There was something to see.
-        anyhow::ensure!(stage.log().contains("hyper"), "the log says nothing of what goes over the wire");
+        anyhow::ensure!(stage.log().contains("idle connection for"), "the log says nothing of what goes over the wire");
         stage.delete(name).await?;
         stage.vanished(&[name]).await?;
         stage.stop().await?;

@@ -57,7 +57,18 @@ impl Cloud {
     }
 
     pub(super) async fn start_with(dir: &Path, more: &[&str]) -> Self {
-        let mut child = command()
+        Self::spawn(command(), dir, more).await
+    }
+
+    /// Starts one that logs everything, into this file.
+    pub(super) async fn talkative(dir: &Path, more: &[&str], log: &Path) -> Self {
+        let mut command = command();
+        command.env("RUST_LOG", "trace").stderr(std::fs::File::create(log).unwrap());
+        Self::spawn(command, dir, more).await
+    }
+
+    async fn spawn(mut command: Command, dir: &Path, more: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--state"])
             .arg(dir)
             .args(more)

@@ -440,3 +440,39 @@ fn table<T>(page: &mut String, title: &str, keys: &[Key<T>]) {
 }
 
 mod clouds;
+
+/// Every key whose value is a secret, in everything that holds it on the way from the file to the request for a token.
+#[test]
+fn debug_shows_no_secret_of_any_key() {
+    let keys: Vec<_> = Global::KEYS.iter().filter(|key| key.kind == "secret").map(|key| key.name).collect();
+    assert_eq!(keys, ["password", "trustee-password", "application-credential-secret", "token"]);
+    let secret = |key: &str| format!("s3cret-{key}");
+    let lines: Vec<String> = keys.iter().map(|key| format!("{key} = {}\n", secret(key))).collect();
+    let lines = lines.concat();
+    let raw = raw(&with(&lines), &nowhere(), &mut Report::default());
+    let mut shown = vec![format!("{raw:?}")];
+    for (name, more) in [
+        ("password", "password = s3cret-password\n"),
+        ("trustee-password", "trust-id = t\ntrustee-id = u\ntrustee-password = s3cret-trustee-password\n"),
+        (
+            "application-credential-secret",
+            "application-credential-id = i\napplication-credential-secret = s3cret-application-credential-secret\n",
+        ),
+        ("token", "token = s3cret-token\n"),
+    ] {
+        let settings = good(&with(more));
+        let identity = match &settings.cloud.auth.identity {
+            Identity::Password { password, .. } => password,
+            Identity::Credential { secret, .. } | Identity::NamedCredential { secret, .. } => secret,
+            Identity::Token(token) => token,
+        };
+        // It is there, so that it could be shown.
+        assert_eq!(identity.expose(), secret(name));
+        shown.push(format!("{settings:?} {:?} {:?} {identity:?}", settings.effective(), settings.cloud.auth));
+    }
+    let errors = parse(&with(&format!("{lines}[LoadBalancer]\nmonitor-delay = x\n")), &nowhere()).unwrap_err();
+    shown.push(format!("{errors:?} {errors}"));
+    for text in shown {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}

@@ -1,23 +1,61 @@
-//! Mistakes in the files of `ccm-openstack`.
+//! What else `ccm-openstack` does: the subcommand, the single comparison, and mistakes in its files.
 
-use std::{path::Path, process::ExitStatus};
+use std::{ffi::OsString, path::Path, process::ExitStatus, sync::atomic::Ordering};
 
 use anyhow::ensure;
 use ccm_e2e::ccm::Ccm;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams};
 
 use crate::{
-    arguments,
+    arguments, objects,
     world::{CREDENTIAL_SECRET, PASSWORD, Proof, SOON, World},
 };
 
 /// Runs to the end; returns how it ended and what it printed.
-async fn run(world: &World, config: &Path) -> anyhow::Result<(ExitStatus, String)> {
-    let args = arguments(&world.kubeconfig()?, config, 0, "text");
+async fn run(world: &World, config: &Path, word: Option<&str>, flags: &[&str]) -> anyhow::Result<(ExitStatus, String)> {
+    let mut args: Vec<OsString> = word.map(OsString::from).into_iter().collect();
+    args.extend(arguments(&world.kubeconfig()?, config, 0, "text"));
+    args.extend(flags.iter().map(OsString::from));
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
     let folder = tempfile::tempdir()?;
     let mut process = Ccm::start(program, folder.path(), "command", args).await?;
     let status = process.exit(SOON).await?;
     Ok((status, process.log()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_command_shows_a_secret() {
+    let commands = async {
+        let world = World::new(Proof::Trust).await?;
+        let config = world.cloud_config(Proof::Trust).await?;
+        objects(&world).await?;
+        // A comparison waits for a Node that is not ready and has no instance.
+        Api::<Node>::all(world.api.client()).delete("node-0", &DeleteParams::default()).await?;
+        let commands: [(Option<&str>, &[&str], &str); 3] = [
+            (Some("orphans"), &["--output=json"], "\"orphans\""),
+            (Some("orphans"), &[], "cloud objects are orphans"),
+            (None, &["--shadow-once", "--shadow-settle=1s"], "web"),
+        ];
+        for (word, flags, said) in commands {
+            let (status, log) = run(&world, &config, word, flags).await?;
+            world.secrets.lock().check("a command", &log)?;
+            let is_final = matches!(status.code(), Some(0 | 2));
+            ensure!(is_final && log.contains(said) && log.contains("hyper_util"), "{status}: {log}");
+            // Refused in words that repeat the request.
+            world.refusing.store(401, Ordering::SeqCst);
+            let (status, log) = run(&world, &config, word, flags).await?;
+            world.refusing.store(0, Ordering::SeqCst);
+            world.secrets.lock().check("a command that is refused", &log)?;
+            ensure!(status.code() == Some(1) && log.contains("refused POST"), "{status}: {log}");
+        }
+        world.spoil(&config)?;
+        let (status, log) = run(&world, &config, Some("orphans"), &[]).await?;
+        world.secrets.lock().check("a command with a wrong secret", &log)?;
+        ensure!(status.code() == Some(1) && log.contains("authentication at "), "{status}: {log}");
+        world.close().await
+    };
+    commands.await.unwrap();
 }
 
 // length: a file with a mistake after the other
@@ -75,7 +113,7 @@ async fn mistakes_around_a_secret_are_told_without_it() {
         ];
         for (name, text, said) in cases {
             std::fs::write(&config, text)?;
-            let (status, log) = run(&world, &config).await?;
+            let (status, log) = run(&world, &config, None, &[]).await?;
             world.secrets.lock().check(name, &log)?;
             ensure!(
                 status.code() == Some(1) && log.contains("error: ") && log.contains(said),

@@ -59,7 +59,7 @@ impl Recorded {
 /// What goes wrong with requests of one action.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// Action, such as `CreateListener`, or [`ANY_CHANGE`].
+    /// Action, such as `CreateListener`, or [`ANY_CHANGE`]; empty for requests that have none.
     pub action: String,
     /// Requests that still get through.
     pub after: usize,
@@ -77,6 +77,9 @@ pub const ANY_CHANGE: &str = "*";
 pub enum Trouble {
     /// It is refused with this status and error code.
     Refused(u16, String),
+    /// It is answered with the status and the body that this makes of it: for services that moto does not have, and for
+    /// refusals in words of their own.
+    Answered(fn(&http::request::Parts, &[u8]) -> (u16, String)),
     /// It is carried out, and the answer is lost.
     AnswerLost,
     /// It is lost on its way.
@@ -172,6 +175,10 @@ async fn answer(to: &Wire, state: &Mutex<State>, request: Request<Incoming>) -> 
     let answer = match &trouble {
         Some(Trouble::RequestLost) => None,
         Some(Trouble::Refused(status, code)) => Some(refusal(&recorded, *status, code)),
+        Some(Trouble::Answered(make)) => {
+            let (status, body) = make(&head, &body);
+            Some(with_id(Response::new(Full::from(body)), status))
+        }
         Some(Trouble::AnswerLost) => {
             repair::answer(to, head, body, &recorded).await?;
             None
@@ -240,7 +247,10 @@ pub(super) fn refusal(to: &Recorded, status: u16, code: &str) -> Response<Full<B
         "ec2" => format!("<Response><Errors>{error}</Errors><RequestID>{REQUEST_ID}</RequestID></Response>"),
         _ => format!("<ErrorResponse>{error}<RequestId>{REQUEST_ID}</RequestId></ErrorResponse>"),
     };
-    let mut answer = Response::new(Full::from(body));
+    with_id(Response::new(Full::from(body)), status)
+}
+
+fn with_id(mut answer: Response<Full<Bytes>>, status: u16) -> Response<Full<Bytes>> {
     answer.headers_mut().insert("x-amzn-requestid", http::HeaderValue::from_static(REQUEST_ID));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer

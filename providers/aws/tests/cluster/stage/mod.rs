@@ -127,6 +127,14 @@ fn rules() -> anyhow::Result<Vec<Value>> {
     Ok(roles.iter().filter_map(|role| role["rules"].as_array()).flatten().cloned().collect())
 }
 
+fn secrets() -> Secrets {
+    let mut secrets = Secrets::default();
+    secrets.add("the secret access key", SECRET_KEY);
+    secrets.add("the session token", SESSION_TOKEN);
+    secrets.add("the token for the API server", &format!("token-of-{USER}"));
+    secrets
+}
+
 /// Networks, and the group of the nodes.
 pub(crate) struct Network {
     pub(crate) vpc: Vpc,
@@ -149,6 +157,10 @@ pub(crate) struct Stage<'a> {
     pub(crate) instances: Vec<Instance>,
     /// Further lines of the section `[Global]`.
     pub(crate) config: String,
+    /// Environment of the process alone.
+    pub(crate) environment: Vec<String>,
+    /// What nobody may ever see.
+    pub(crate) secrets: Secrets,
     transport: Arc<dyn Transport>,
     directory: tempfile::TempDir,
     process: Option<Ccm>,
@@ -182,6 +194,12 @@ impl<'a> Stage<'a> {
             network,
             instances: Vec::new(),
             config: String::new(),
+            environment: vec![
+                "AWS_ACCESS_KEY_ID=AKIATEST".into(),
+                format!("AWS_SECRET_ACCESS_KEY={SECRET_KEY}"),
+                format!("AWS_SESSION_TOKEN={SESSION_TOKEN}"),
+            ],
+            secrets: secrets(),
             transport: connection.transport,
             directory: tempfile::Builder::new().prefix("ccm-aws-").tempdir()?,
             process: None,
@@ -259,12 +277,7 @@ impl<'a> Stage<'a> {
         }
         let cloud_config = self.directory.path().join("cloud.conf");
         std::fs::write(&cloud_config, self.cloud_config())?;
-        // Environment of the process alone.
-        let mut args: Vec<OsString> = vec![
-            "AWS_ACCESS_KEY_ID=AKIATEST".into(),
-            format!("AWS_SECRET_ACCESS_KEY={SECRET_KEY}").into(),
-            format!("AWS_SESSION_TOKEN={SESSION_TOKEN}").into(),
-        ];
+        let mut args: Vec<OsString> = self.environment.iter().map(Into::into).collect();
         args.push(program.into());
         args.extend(word.map(Into::into));
         args.extend(FLAGS.map(Into::into));
@@ -288,13 +301,9 @@ impl<'a> Stage<'a> {
 
     /// Checks that no process printed a credential.
     pub(crate) fn check_logs(&self) -> anyhow::Result<()> {
-        let mut secrets = Secrets::default();
-        secrets.add("the secret access key", SECRET_KEY);
-        secrets.add("the session token", SESSION_TOKEN);
-        secrets.add("the token for the API server", &format!("token-of-{USER}"));
         for process in 0..self.started {
             let file = ccm::log_file(self.directory.path(), &format!("ccm-{process}"));
-            secrets.check(&file.display().to_string(), &std::fs::read_to_string(&file)?)?;
+            self.secrets.check(&file.display().to_string(), &std::fs::read_to_string(&file)?)?;
         }
         Ok(())
     }
@@ -302,6 +311,13 @@ impl<'a> Stage<'a> {
     /// What the running process printed.
     pub(crate) fn log(&self) -> String {
         self.process.as_ref().map(Ccm::log).unwrap_or_default()
+    }
+
+    /// Writes a file for the process; returns its path.
+    pub(crate) fn file(&self, name: &str, text: &str) -> anyhow::Result<String> {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
     }
 
     /// The proxy that the process' requests go through.

@@ -204,3 +204,19 @@ async fn tokens_survive_a_restart_and_still_end() {
         assert!(!state.windows(secret.len()).any(|window| window == secret.as_bytes()));
     }
 }
+
+#[tokio::test]
+async fn debug_shows_no_secret() {
+    let settings = Settings {
+        admin_password: Some("s3cret-of-admin".into()),
+        member_password: Some("s3cret-of-demo".into()),
+        ..Settings::default()
+    };
+    let mut shown = format!("{settings:?}");
+    let cloud = Asked::new(settings);
+    let token = cloud.token("demo").await;
+    shown += &cloud.local.cloud().store.peek(|state| format!("{:?} {:?}", cloud.local, state));
+    // Hashes and digests take their place.
+    assert!(shown.contains("Hashed {") && shown.contains("digest: "), "{shown}");
+    assert!(!shown.contains("s3cret") && !shown.contains(&token), "{shown}");
+}
