@@ -167,9 +167,13 @@ fn clashes(reads: &mut Reads<'_>, listeners: &[WantedListener]) {
             let field = format!("spec.ports[{}]", listener.index);
             reads.annotations.mistake(&field, format!("would need the same listener as spec.ports[{other}]"));
         }
-        if reads.proxy.is_some() && port.protocol != Protocol::Tcp {
-            let message = format!("port {} is not TCP and cannot have it", listener.port);
-            reads.annotations.wrong(&keys::PROXY_PROTOCOL, message);
+        let asked = [
+            (&keys::PROXY_PROTOCOL, reads.proxy.is_some()),
+            (&keys::X_FORWARDED_FOR, reads.forwarded_for),
+            (&keys::TLS_CONTAINER, reads.annotations.given(&keys::TLS_CONTAINER).is_some_and(|text| !text.is_empty())),
+        ];
+        for (key, _) in asked.into_iter().filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp) {
+            reads.annotations.wrong(key, format!("port {} is not TCP and cannot have it", listener.port));
         }
     }
 }

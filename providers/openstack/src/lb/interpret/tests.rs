@@ -300,6 +300,8 @@ fn all_mistakes_are_found_together() {
         "connection-limit: -7 is not between",
         "health-monitor-max-retries: 11 is not between 1 and 10",
         "proxy-protocol: port 80 is not TCP",
+        "x-forwarded-for: port 80 is not TCP",
+        "default-tls-container-ref: port 80 is not TCP",
         "class: invalid loadbalancer class \"none\"",
         "spec.loadBalancerIP: \"ten\" is no address",
         "floating-subnet: ",
@@ -316,7 +318,8 @@ fn all_mistakes_are_found_together() {
     );
     let twice = ServiceView { ports: [port(Protocol::Tcp, 53), port(Protocol::Udp, 53)].into(), ..service(&[REF]) };
     let found = mistakes_of(&twice, &Settings::default());
-    assert_eq!(found, ["spec.ports[1]: would need the same listener as spec.ports[0]"]);
+    let tls = "loadbalancer.openstack.org/default-tls-container-ref: port 53 is not TCP and cannot have it";
+    assert_eq!(found, ["spec.ports[1]: would need the same listener as spec.ports[0]", tls]);
 }
 
 #[test]
