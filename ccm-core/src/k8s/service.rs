@@ -115,6 +115,11 @@ impl ServiceFields {
     pub fn claims(&self, class: Option<&str>) -> bool {
         class.is_none_or(|class| self.classes.iter().any(|c| **c == *class))
     }
+
+    /// Tells whether a Service is one to be served: of type LoadBalancer, of a class that is ours, and not being deleted.
+    pub(crate) fn wants(&self, service: &ServiceView) -> bool {
+        service.is_load_balancer && !service.deleting && self.claims(service.class.as_deref())
+    }
 }
 
 /// One port of a Service.

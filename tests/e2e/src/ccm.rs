@@ -139,6 +139,27 @@ impl Ccm {
         Ok(())
     }
 
+    /// Waits, while it runs, until something holds.
+    ///
+    /// # Errors
+    /// It has ended, or the time is over: what was waited for, and the end of the log.
+    pub async fn until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut holds: impl FnMut(&Self) -> bool,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        while !holds(self) {
+            if !self.is_running()? || Instant::now() >= deadline {
+                let log = self.log();
+                bail!("{what}:\n{}", log.get(log.len().saturating_sub(4000)..).unwrap_or(&log));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
     /// Sends SIGTERM and waits for the end, which must be an orderly one.
     pub async fn terminate(mut self) -> anyhow::Result<()> {
         self.signal(Signal::Term).await?;

@@ -122,9 +122,7 @@ pub(crate) async fn release(
         fresh = match api.get_service(&service.namespace, &service.name, fields).await {
             // Gone, perhaps replaced by a namesake.
             Ok(fresh) if fresh.uid != service.uid => return Ok(Released::Nothing),
-            Ok(fresh) if fresh.is_load_balancer && !fresh.deleting && fields.claims(fresh.class.as_deref()) => {
-                return Ok(Released::WantedAgain);
-            }
+            Ok(fresh) if fields.wants(&fresh) => return Ok(Released::WantedAgain),
             Ok(fresh) => fresh,
             Err(error) if error.is_not_found() => return Ok(Released::Nothing),
             Err(error) => return Err(error),

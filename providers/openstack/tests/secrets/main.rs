@@ -31,29 +31,29 @@ async fn journey(proof: Proof, format: &str) -> anyhow::Result<()> {
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
     let mut process = Ccm::start(program, world.folder.path(), "ccm", args.clone()).await?;
     let issued = world.issued.load(Ordering::SeqCst);
-    world.until("a token", &mut process, |world| world.issued.load(Ordering::SeqCst) > issued).await?;
+    process.until("a token", SOON, |_| world.issued.load(Ordering::SeqCst) > issued).await?;
     objects(&world).await?;
     let mut pages = vec![pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?];
     // A bare token cannot be had anew for longer than it lives.
     if proof != Proof::Token {
         let now = world.issued.load(Ordering::SeqCst);
-        world.until("renewal", &mut process, |world| world.issued.load(Ordering::SeqCst) > now).await?;
+        process.until("renewal", SOON, |_| world.issued.load(Ordering::SeqCst) > now).await?;
     }
     for status in [401, 403, 500, 400] {
         // Written again, credentials are tried at once, also after a refusal.
         std::fs::write(&config, std::fs::read(&config)?)?;
         let before = world.refused.load(Ordering::SeqCst);
         world.refusing.store(status, Ordering::SeqCst);
-        let seen = |world: &World| world.refused.load(Ordering::SeqCst) > before;
-        world.until("requests that are refused", &mut process, seen).await?;
+        let seen = |_: &Ccm| world.refused.load(Ordering::SeqCst) > before;
+        process.until("requests that are refused", SOON, seen).await?;
     }
     world.refusing.store(0, Ordering::SeqCst);
     // Keystone does not take the secret, in its own words.
     let right = std::fs::read(&config)?;
     let begin = process.log().len();
     world.spoil(&config)?;
-    let denied = |log: &str| log.get(begin..).is_some_and(|new| new.contains("authentication at "));
-    world.until_said("authentication that is denied", &mut process, denied).await?;
+    let denied = |process: &Ccm| process.log().get(begin..).is_some_and(|new| new.contains("authentication at "));
+    process.until("authentication that is denied", SOON, denied).await?;
     std::fs::write(&config, right)?;
     // The API server does not know the process any more, then again.
     world.api.users().set_access("ccm", Access::Rules(Rule::of_role(&json!({"rules": []}))?));

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     serve::Listener,
 };
-use ccm_e2e::{ccm::Ccm, secrets::Secrets};
+use ccm_e2e::secrets::Secrets;
 use ccm_testkit::apiserver::{ApiServer, MASTERS, Options, Serving, User};
 use http::{HeaderMap, StatusCode};
 use openstack_local::server::{LocalCloud, Origin, Settings};
@@ -34,7 +34,6 @@ use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
-    time::Instant,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
@@ -270,36 +269,6 @@ impl World {
         Ok((headers, serde_json::from_str(&text)?))
     }
 
-    /// Waits until something holds.
-    pub(crate) async fn until(
-        &self,
-        what: &str,
-        process: &mut Ccm,
-        holds: impl Fn(&Self) -> bool,
-    ) -> anyhow::Result<()> {
-        let limit = Instant::now() + SOON;
-        while !holds(self) {
-            ensure!(process.is_running()? && Instant::now() < limit, "{what}:\n{}", tail(&process.log()));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
-    }
-
-    /// Waits until its log holds something.
-    pub(crate) async fn until_said(
-        &self,
-        what: &str,
-        process: &mut Ccm,
-        holds: impl Fn(&str) -> bool,
-    ) -> anyhow::Result<()> {
-        let limit = Instant::now() + SOON;
-        while !holds(&process.log()) {
-            ensure!(process.is_running()? && Instant::now() < limit, "{what}:\n{}", tail(&process.log()));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
-    }
-
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         self.stop.cancel();
         for task in self.tasks {
@@ -307,11 +276,6 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn tail(log: &str) -> &str {
-    let from = log.len().saturating_sub(4000);
-    log.get(from..).unwrap_or(log)
 }
 
 /// Who somebody is after a login.

@@ -15,7 +15,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ccm_e2e::{ccm::Ccm, pages, secrets::Secrets};
 use ccm_testkit::apiserver::{ApiServer, MASTERS, Match, Options, User};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use echo::Echo;
 
@@ -126,15 +125,6 @@ fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Waits until something holds, while the process runs.
-async fn until(process: &mut Ccm, what: &str, mut holds: impl FnMut(&Ccm) -> bool) {
-    let limit = Instant::now() + SOON;
-    while !holds(process) {
-        assert!(process.is_running().unwrap() && Instant::now() < limit, "{what}:\n{}", process.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// With credentials that the server takes: the process works, and shows itself.
 async fn at_work(user: impl FnOnce(&Bench) -> Value, format: &str) {
     let bench = Bench::new();
@@ -149,13 +139,13 @@ async fn at_work(user: impl FnOnce(&Bench) -> Value, format: &str) {
     let port = free_port();
     let mut process = bench.start(&bench.kubeconfig(&cluster, &user(&bench)), format, port).await;
     let nodes = Match::resource("nodes");
-    until(&mut process, "no node is asked for", |_| api.log().count(&nodes) > 0).await;
+    process.until("no node is asked for", SOON, |_| api.log().count(&nodes) > 0).await.unwrap();
     let shown = pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await.unwrap();
     // The server forgets it, and then knows it again.
     api.users().revoke(TOKEN);
     let unknown = |api: &ApiServer| api.log().entries().iter().filter(|entry| entry.status == Some(401)).count();
     api.faults().close_watches(&Match::any());
-    until(&mut process, "nothing is refused", |_| unknown(&api) > 2).await;
+    process.until("nothing is refused", SOON, |_| unknown(&api) > 2).await.unwrap();
     api.users().add(TOKEN, User::new("ccm", &[MASTERS]));
     let log = process.log();
     process.terminate().await.unwrap();
@@ -189,7 +179,7 @@ async fn refused(user: impl FnOnce(&mut Bench, &Echo) -> Value, on_the_wire: Opt
         let seen = echo.refused();
         seen.matches("refused ").count() > 3 && seen.contains("/configmaps/")
     };
-    until(&mut process, "too little is asked for", |_| enough(&echo)).await;
+    process.until("too little is asked for", SOON, |_| enough(&echo)).await.unwrap();
     let log = process.log();
     drop(process);
     match on_the_wire {
@@ -328,10 +318,10 @@ async fn a_plug_in_that_fails_later_shows_nothing() {
     );
     user["exec"]["args"][0] = bench.file("later.sh", &script.replace("3\n fi", "3; fi")).display().to_string().into();
     let mut process = bench.start(&bench.kubeconfig(&echo.cluster(), &user), "text", 0).await;
-    until(&mut process, "nothing is asked for", |_| !echo.refused().is_empty()).await;
+    process.until("nothing is asked for", SOON, |_| !echo.refused().is_empty()).await.unwrap();
     std::fs::write(&broken, "").unwrap();
     let told = |process: &Ccm| process.log().contains("the exec plug-in");
-    until(&mut process, "its failure is not told", told).await;
+    process.until("its failure is not told", SOON, told).await.unwrap();
     let log = process.log();
     drop(process);
     bench.check("the log", &log, &["the exec plug-in"]);
@@ -344,7 +334,7 @@ async fn the_demo_does_not_show_its_token() {
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
     let args = ["demo", "--nodes", "1"].map(OsString::from).to_vec();
     let mut demo = Ccm::start(program, bench.folder.path(), "demo", args).await.unwrap();
-    until(&mut demo, "no node", |demo| demo.log().contains("nodes initialised")).await;
+    demo.until("no node", SOON, |demo| demo.log().contains("nodes initialised")).await.unwrap();
     let log = demo.log();
     let file = log.lines().find_map(|line| line.strip_prefix("kubeconfig")).unwrap().trim();
     let kubeconfig: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();

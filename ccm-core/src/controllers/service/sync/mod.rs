@@ -136,8 +136,7 @@ impl ServiceController {
     /// Returns the Service if it is one to be served.
     fn readable(&self, look: &Look) -> Option<Arc<ServiceView>> {
         let service = look.service.as_ref()?;
-        let ours = service.is_load_balancer && !service.deleting && self.fields.claims(service.class.as_deref());
-        (ours && look.known.uid == service.uid).then(|| service.clone())
+        (self.fields.wants(service) && look.known.uid == service.uid).then(|| service.clone())
     }
 
     /// Reads what the Service wants, and finds its backends.

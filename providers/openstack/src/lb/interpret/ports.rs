@@ -161,18 +161,19 @@ fn within(reads: &mut Reads<'_>, row: &Annotation, default: i32, (least, most): 
 
 /// Notes ports that cannot be served beside each other, or not in this protocol.
 fn clashes(reads: &mut Reads<'_>, listeners: &[WantedListener]) {
+    let tls = reads.annotations.given(&keys::TLS_CONTAINER).is_some_and(|text| !text.is_empty());
+    let for_tcp = [
+        (&keys::PROXY_PROTOCOL, reads.proxy.is_some()),
+        (&keys::X_FORWARDED_FOR, reads.forwarded_for),
+        (&keys::TLS_CONTAINER, tls),
+    ];
     let mut taken = BTreeMap::new();
     for (listener, port) in listeners.iter().zip(&reads.service.ports) {
         if let Some(other) = taken.insert((transport(listener.protocol.as_str()), listener.port), listener.index) {
             let field = format!("spec.ports[{}]", listener.index);
             reads.annotations.mistake(&field, format!("would need the same listener as spec.ports[{other}]"));
         }
-        let asked = [
-            (&keys::PROXY_PROTOCOL, reads.proxy.is_some()),
-            (&keys::X_FORWARDED_FOR, reads.forwarded_for),
-            (&keys::TLS_CONTAINER, reads.annotations.given(&keys::TLS_CONTAINER).is_some_and(|text| !text.is_empty())),
-        ];
-        for (key, _) in asked.into_iter().filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp) {
+        for (key, _) in for_tcp.into_iter().filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp) {
             reads.annotations.wrong(key, format!("port {} is not TCP and cannot have it", listener.port));
         }
     }
