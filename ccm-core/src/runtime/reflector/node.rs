@@ -53,11 +53,11 @@ impl Watched for NodeView {
         let NodeProto { metadata, spec, status } = proto;
         let (metadata, spec, status) =
             (metadata.unwrap_or_default(), spec.unwrap_or_default(), status.unwrap_or_default());
+        let (created, deleting) = (metadata.created(), metadata.deleting());
         let ObjectMetaProto { name, uid, resource_version, labels, annotations, .. } = metadata;
-        let created = metadata.creation_timestamp.map(|t| Timestamp::new(t.seconds, t.nanos)).transpose();
         let facts = Facts {
-            created: created.map_err(|_| invalid(&name, "creationTimestamp"))?.unwrap_or(Timestamp::UNIX_EPOCH),
-            deleting: metadata.deletion_timestamp.is_some(),
+            created: created.map_err(|()| invalid(&name, "creationTimestamp"))?,
+            deleting,
             name,
             uid,
             resource_version,

@@ -223,7 +223,7 @@ impl Reader<'_> {
             uid: metadata.uid.as_str().into(),
             resource_version: metadata.resource_version.as_str().into(),
             created: metadata.created().map_err(|()| self.invalid("creationTimestamp"))?,
-            deleting: metadata.deletion_timestamp.is_some(),
+            deleting: metadata.deleting(),
             finalizers: metadata.finalizers.iter().map(|f| share(f)).collect(),
             class: spec.load_balancer_class.as_deref().map(share),
             is_load_balancer,

@@ -132,8 +132,13 @@ impl ObjectMetaProto {
 
     /// Returns the time of creation, the beginning of time if there is none.
     pub(crate) fn created(&self) -> Result<Timestamp, ()> {
-        let Some(TimeProto { seconds, nanos }) = self.creation_timestamp else { return Ok(Timestamp::UNIX_EPOCH) };
-        Timestamp::new(seconds, nanos).map_err(drop)
+        let seconds = self.creation_timestamp.and_then(|time| time.seconds).unwrap_or_default();
+        Timestamp::from_second(seconds).map_err(drop)
+    }
+
+    /// Tells whether the object is marked for deletion. The zero time is no mark, as upstream's `IsZero` has it.
+    pub(crate) fn deleting(&self) -> bool {
+        self.deletion_timestamp.is_some_and(|time| time.seconds.is_some())
     }
 }
 
@@ -151,19 +156,18 @@ pub(crate) fn text_of(entry: &EntryProto) -> Option<(&str, &str)> {
     std::str::from_utf8(&entry.key).ok().zip(std::str::from_utf8(&entry.value).ok())
 }
 
-/// `meta/v1` Time; text in JSON.
+/// `meta/v1` Time; text in JSON. Its fractions count for nobody: apimachinery skips them too.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct TimeProto {
-    #[prost(int64, tag = "1")]
-    pub(crate) seconds: i64,
-    #[prost(int32, tag = "2")]
-    pub(crate) nanos: i32,
+    /// None for the zero time, which is an empty message.
+    #[prost(int64, optional, tag = "1")]
+    pub(crate) seconds: Option<i64>,
 }
 
 impl<'de> Deserialize<'de> for TimeProto {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let time = Timestamp::deserialize(deserializer)?;
-        Ok(Self { seconds: time.as_second(), nanos: time.subsec_nanosecond() })
+        Ok(Self { seconds: Some(time.as_second()) })
     }
 }
 

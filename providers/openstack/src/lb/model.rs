@@ -175,11 +175,11 @@ pub enum ListenerProtocol {
 }
 
 impl ListenerProtocol {
-    /// Chooses it.
+    /// Chooses it. Only TCP can be taken apart.
     pub fn of(tls: bool, forwarded_for: bool, protocol: Protocol) -> Self {
         match protocol {
-            _ if tls => Self::TerminatedHttps,
-            _ if forwarded_for => Self::Http,
+            Protocol::Tcp if tls => Self::TerminatedHttps,
+            Protocol::Tcp if forwarded_for => Self::Http,
             Protocol::Tcp => Self::Tcp,
             Protocol::Udp => Self::Udp,
             Protocol::Sctp => Self::Sctp,
@@ -230,7 +230,7 @@ impl PoolProtocol {
         match (proxy, protocol) {
             (Some(ProxyProtocol::V1), _) => Self::Proxy,
             (Some(ProxyProtocol::V2), _) => Self::ProxyV2,
-            (None, _) if http => Self::Http,
+            (None, Protocol::Tcp) if http => Self::Http,
             (None, Protocol::Tcp) => Self::Tcp,
             (None, Protocol::Udp) => Self::Udp,
             (None, Protocol::Sctp) => Self::Sctp,

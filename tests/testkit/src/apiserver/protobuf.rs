@@ -5,12 +5,14 @@
 //! fields that are not pointers even when they are zero, so empty texts and zero numbers count as absent here, as they
 //! would be in JSON.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::schema::{self, Ty, Type};
+use super::schema::{self, Field, Ty, Type};
 
 /// Content type of such bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -130,6 +132,8 @@ fn message(ty: &'static Type, bytes: &[u8]) -> Result<Map<String, Value>, Decode
 fn nested(ty: &'static Type, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, DecodeError> {
     let depth = depth.checked_sub(1).ok_or(DecodeError::Malformed)?;
     let mut object = Map::new();
+    // A message given more than once is one message: its parts, one after another.
+    let mut parts: BTreeMap<&str, (&Field, Vec<u8>)> = BTreeMap::new();
     for field in fields(bytes) {
         let (number, wire) = field?;
         let Some(field) = ty.numbered(number) else { continue };
@@ -147,14 +151,26 @@ fn nested(ty: &'static Type, bytes: &[u8], depth: usize) -> Result<Map<String, V
                     entries.insert(key, entry);
                 }
             }
-            of => {
-                if let Some(value) = value(of, &wire, depth)?.filter(|v| field.required || !is_zero(v)) {
-                    object.insert(field.name.to_owned(), value);
-                }
+            Ty::Text | Ty::Bytes | Ty::Int32 | Ty::Int64 | Ty::Bool => set(&mut object, field, &wire, depth)?,
+            _ => {
+                let Wire::Bytes(part) = wire else { return Err(DecodeError::Malformed) };
+                parts.entry(field.name).or_insert_with(|| (field, Vec::new())).1.extend_from_slice(part);
             }
         }
     }
+    for (field, whole) in parts.into_values() {
+        set(&mut object, field, &Wire::Bytes(&whole), depth)?;
+    }
     Ok(object)
+}
+
+/// Puts a field's value in place of the one before.
+fn set(object: &mut Map<String, Value>, field: &Field, wire: &Wire<'_>, depth: usize) -> Result<(), DecodeError> {
+    match value(&field.ty, wire, depth)?.filter(|v| field.required || !is_zero(v)) {
+        Some(value) => object.insert(field.name.to_owned(), value),
+        None => object.remove(field.name),
+    };
+    Ok(())
 }
 
 /// Whether Go would leave the value out of JSON. `false` stays: where it is meant, the field is a pointer.
@@ -200,32 +216,32 @@ fn value(ty: &'static Ty, wire: &Wire<'_>, depth: usize) -> Result<Option<Value>
     }))
 }
 
+/// A time, none if it has no seconds. Those that are whole in JSON are read as whole, as Go reads them.
 fn time(bytes: &[u8], digits: usize) -> Result<Option<Value>, DecodeError> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    let (mut seconds, mut nanos) = (0, 0);
+    let (mut seconds, mut nanos) = (None, 0);
     for field in fields(bytes) {
         match field? {
-            (1, Wire::Varint(number)) => seconds = number.cast_signed(),
-            (2, Wire::Varint(number)) => nanos = i32::try_from(number.cast_signed()).unwrap_or_default(),
+            (1, Wire::Varint(number)) => seconds = Some(number.cast_signed()),
+            (2, Wire::Varint(number)) if digits > 0 => nanos = i32::try_from(number.cast_signed()).unwrap_or_default(),
             _ => {}
         }
     }
+    let Some(seconds) = seconds else { return Ok(None) };
     let time = Timestamp::new(seconds, nanos).map_err(|_| DecodeError::Malformed)?;
     Ok(Some(format!("{time:.digits$}").into()))
 }
 
-/// The text in one field of a message.
+/// The text in one field of a message, the last if there is more than one.
 fn wrapped_text(bytes: &[u8], number: u32) -> Result<String, DecodeError> {
+    let mut last = String::new();
     for field in fields(bytes) {
         if let (found, Wire::Bytes(bytes)) = field?
             && found == number
         {
-            return text(bytes);
+            last = text(bytes)?;
         }
     }
-    Ok(String::new())
+    Ok(last)
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
@@ -340,6 +356,23 @@ mod tests {
         assert_eq!(review["spec"]["extra"], json!({"scopes": ["a", "b"]}));
         let options = decode(&body("policy/v1", "DeleteOptions", &bytes(2, &bytes(1, b"u")))).unwrap();
         assert_eq!(options["preconditions"], json!({"uid": "u"}));
+    }
+
+    // As generated code in Go has it, which calls the same reader again for each part.
+    #[test]
+    fn what_is_given_again_counts_and_messages_come_together() {
+        let first = bytes(1, &[bytes(1, b"web"), bytes(5, b"uid-1"), bytes(14, b"example.com/x")].concat());
+        let spec = bytes(2, &[bytes(4, b"LoadBalancer"), bytes(8, b"192.0.2.1")].concat());
+        let again = bytes(1, &[bytes(1, b"other"), bytes(14, b"example.com/y")].concat());
+        let more = bytes(2, &[bytes(1, &number(3, 80)), bytes(8, b"")].concat());
+        let read = decode(&body("v1", "Service", &[first, spec, again, more].concat())).unwrap();
+        let metadata = json!({"name": "other", "uid": "uid-1", "finalizers": ["example.com/x", "example.com/y"]});
+        assert_eq!(read["metadata"], metadata);
+        assert_eq!(read["spec"], json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+        let half = |seconds: &[u8]| bytes(1, &bytes(8, &[seconds.to_vec(), number(2, 500_000_000)].concat()));
+        let created = |meta: &[u8]| decode(&body("v1", "Node", meta)).unwrap()["metadata"].clone();
+        assert_eq!(created(&half(&number(1, 1))), json!({"creationTimestamp": "1970-01-01T00:00:01Z"}));
+        assert_eq!(created(&half(b"")), json!({}));
     }
 
     #[test]

@@ -123,5 +123,5 @@ fn entries(map: &Value) -> Vec<EntryProto> {
 
 fn time(value: &Value) -> Option<TimeProto> {
     let time: jiff::Timestamp = value.as_str()?.parse().unwrap();
-    Some(TimeProto { seconds: time.as_second(), nanos: 0 })
+    Some(TimeProto { seconds: Some(time.as_second()) })
 }

@@ -56,7 +56,8 @@ fn listener(reads: &Reads<'_>, common: &Common, index: usize, port: &ServicePort
         port: port.port.get(),
         connection_limit: common.connection_limit,
         forwarded_for: reads.forwarded_for,
-        tls_container: common.tls.clone(),
+        // The configuration's certificate is for what can have one.
+        tls_container: common.tls.clone().filter(|_| port.protocol == Protocol::Tcp),
         timeouts: common.timeouts,
         allowed: common.allowed.clone(),
         pool: pool(reads, common, port),
@@ -174,7 +175,8 @@ fn clashes(reads: &mut Reads<'_>, listeners: &[WantedListener]) {
             reads.annotations.mistake(&field, format!("would need the same listener as spec.ports[{other}]"));
         }
         for (key, _) in for_tcp.into_iter().filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp) {
-            reads.annotations.wrong(key, format!("port {} is not TCP and cannot have it", listener.port));
+            // Ports of two transports may have one number: the index tells them apart.
+            reads.annotations.wrong(key, format!("spec.ports[{}] is not TCP and cannot have it", listener.index));
         }
     }
 }

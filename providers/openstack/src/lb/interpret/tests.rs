@@ -299,9 +299,9 @@ fn all_mistakes_are_found_together() {
         "default-tls-container-ref: ",
         "connection-limit: -7 is not between",
         "health-monitor-max-retries: 11 is not between 1 and 10",
-        "proxy-protocol: port 80 is not TCP",
-        "x-forwarded-for: port 80 is not TCP",
-        "default-tls-container-ref: port 80 is not TCP",
+        "proxy-protocol: spec.ports[0] is not TCP",
+        "x-forwarded-for: spec.ports[0] is not TCP",
+        "default-tls-container-ref: spec.ports[0] is not TCP",
         "class: invalid loadbalancer class \"none\"",
         "spec.loadBalancerIP: \"ten\" is no address",
         "floating-subnet: ",
@@ -316,10 +316,26 @@ fn all_mistakes_are_found_together() {
         mistakes_of(&ServiceView { ports: [].into(), ..service(&[]) }, &ovn),
         ["spec.ports: there are no ports"]
     );
-    let twice = ServiceView { ports: [port(Protocol::Tcp, 53), port(Protocol::Udp, 53)].into(), ..service(&[REF]) };
-    let found = mistakes_of(&twice, &Settings::default());
-    let tls = "loadbalancer.openstack.org/default-tls-container-ref: port 53 is not TCP and cannot have it";
-    assert_eq!(found, ["spec.ports[1]: would need the same listener as spec.ports[0]", tls]);
+    let ports = [port(Protocol::Tcp, 53), port(Protocol::Udp, 53), port(Protocol::Sctp, 53), port(Protocol::Udp, 53)];
+    let found = mistakes_of(&ServiceView { ports: ports.into(), ..service(&[REF]) }, &Settings::default());
+    let tls =
+        |index: usize| format!("{}{}: spec.ports[{index}] is not TCP and cannot have it", annotations::PREFIX, REF.0);
+    let same = "spec.ports[3]: would need the same listener as spec.ports[1]";
+    assert_eq!(found, [&*tls(1), &tls(2), same, &tls(3)]);
+}
+
+#[test]
+fn the_certificate_of_the_configuration_is_for_tcp() {
+    let settings = Settings { tls_container_ref: REF.1.into(), ..Settings::default() };
+    let ports = [port(Protocol::Tcp, 53), port(Protocol::Udp, 53), port(Protocol::Sctp, 53)];
+    let listeners = wanted_of(&ServiceView { ports: ports.into(), ..service(&[]) }, &settings, amphora()).listeners;
+    let found: Vec<_> = listeners.iter().map(|l| (l.protocol, l.pool.protocol, l.tls_container.as_deref())).collect();
+    let want = [
+        (ListenerProtocol::TerminatedHttps, PoolProtocol::Http, Some(REF.1)),
+        (ListenerProtocol::Udp, PoolProtocol::Udp, None),
+        (ListenerProtocol::Sctp, PoolProtocol::Sctp, None),
+    ];
+    assert_eq!(found, want);
 }
 
 #[test]
