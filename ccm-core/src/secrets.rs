@@ -16,7 +16,15 @@ const JWT: &str = "eyJ";
 /// Words behind which a token follows after a space.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
 /// Names of headers, parameters and fields whose value is a credential.
-const NAMES: [&str; 5] = ["x-auth-token", "x-subject-token", "x-service-token", "x-amz-security-token", "sessiontoken"];
+const NAMES: [&str; 7] = [
+    "x-auth-token",
+    "x-subject-token",
+    "x-service-token",
+    "x-amz-security-token",
+    "x-aws-ec2-metadata-token",
+    "secretaccesskey",
+    "sessiontoken",
+];
 
 /// Returns the text without these secrets, as they are and as they stand in a URL or in JSON. One of less than four bytes
 /// stays: it hides nothing, and is part of many words.
@@ -129,6 +137,8 @@ mod tests {
                 "should have been 'POST\nhost:ec2\nx-amz-date:1\nx-amz-security-token:…\n\nhost'",
             ),
             ("<SessionToken>IQoJ</SessionToken>", "<SessionToken>…</SessionToken>"),
+            (r#"b"{\"SecretAccessKey\" : \"a/b+c\"}""#, r#"b"{\"SecretAccessKey\" : \"…\"}""#),
+            ("x-aws-ec2-metadata-token: AQAEAL==\n", "x-aws-ec2-metadata-token: …\n"),
             ("token eyJhbGciOi.eyJzdWIi.c2ln is expired", "token … is expired"),
             ("two: Bearer aaaaaaaaaaa1 Bearer bbbbbbbbbbb2", "two: Bearer … Bearer …"),
         ];
@@ -143,6 +153,7 @@ mod tests {
             "the bearer token is not known",
             "basic authentication is off",
             "header X-Auth-Token is missing",
+            "x-aws-ec2-metadata-token-ttl-seconds: 21600",
             "Bearer",
             "eyJust a word.",
             "ünïcode Bearer é",

@@ -24,7 +24,7 @@ use ccm_openstack::{
     config::{self, Environment},
     manager,
 };
-use ccm_testkit::control_plane::Binaries;
+use ccm_testkit::{control_plane::Binaries, supervised::free_port};
 use helm::{Helm, RELEASE, chart, container, only, strings};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -188,7 +188,7 @@ fn values(cloud: &Cloud) -> Value {
         "provider": "openstack",
         "replicas": 1,
         "cluster": {"name": "chart"},
-        "serving": {"port": std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()},
+        "serving": {"port": free_port().unwrap()},
         "cloudConfig": {"values": {
             "Global": {
                 "auth-url": format!("http://{}/identity/v3", cloud.address), "region": "RegionOne",

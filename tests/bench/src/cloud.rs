@@ -1,7 +1,7 @@
 //! The cloud of one run: in the manager's process or in one of its own.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use ccm_testkit::{
     control_plane::usage,
-    supervised::{CommandLine, Supervised},
+    supervised::{CommandLine, Supervised, free_port},
 };
 use serde_json::json;
 
@@ -79,9 +79,4 @@ impl Cloud {
             None => Ok(()),
         }
     }
-}
-
-/// A port that nobody uses now.
-pub(crate) fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -9,18 +9,14 @@ use std::{
 use anyhow::{Context as _, anyhow, ensure};
 use ccm_testkit::{
     control_plane::{Usage, usage},
-    supervised::{CommandLine, Supervised},
+    supervised::{CommandLine, Supervised, free_port},
 };
 use tokio::{
     process::{Child, Command},
     time::{Instant, sleep},
 };
 
-use crate::{
-    cloud::{Cloud, free_port},
-    contender::Contender,
-    scenario::Scenario,
-};
+use crate::{cloud::Cloud, contender::Contender, scenario::Scenario};
 
 /// Pause between two looks at a process.
 const POLL: Duration = Duration::from_millis(20);

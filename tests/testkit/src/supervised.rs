@@ -6,12 +6,22 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+
+/// Returns a port of the loopback interface that nobody uses now, for a program that cannot choose one itself. Somebody else
+/// may take it before the program does.
+///
+/// # Errors
+/// None is free.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
 
 /// `$1` is the log file, the rest is the program with its arguments. Prints the program's process id.
 /// A background command of a shell gets `/dev/null` as its standard input, hence the detour by descriptor 3.

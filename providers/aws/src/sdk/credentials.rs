@@ -1,13 +1,19 @@
 //! Whose requests they are: the SDK's chain, read again when its files change, and a role on top of it.
 
 use std::{
-    env, fmt, fs,
+    env,
+    error::Error as _,
+    fmt, fs,
     path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use aws_config::{default_provider::credentials::DefaultCredentialsChain, imds, provider_config::ProviderConfig};
+use aws_config::{
+    default_provider::credentials::DefaultCredentialsChain,
+    imds::{self, client::error::ImdsError},
+    provider_config::ProviderConfig,
+};
 use aws_credential_types::{
     Credentials,
     provider::{self, ProvideCredentials, error::CredentialsError, future},
@@ -77,11 +83,25 @@ impl ProvideCredentials for Chain {
         Self: 'a,
     {
         future::ProvideCredentials::new(async move {
-            let mut credentials = self.chain().await.provide_credentials().await?;
+            let mut credentials = self.chain().await.provide_credentials().await.map_err(in_words)?;
             credentials.expiry_mut().get_or_insert(SystemTime::now() + RENEWAL + LASTING);
             Ok(credentials)
         })
     }
+}
+
+/// An error without a whole answer, headers and body, in which the SDK shows what the metadata service said.
+fn in_words(error: CredentialsError) -> CredentialsError {
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        if let Some(ImdsError::ErrorResponse(answer)) = found.downcast_ref() {
+            let status = answer.response().status().as_u16();
+            let message = format!("the instance metadata service answered with HTTP status {status}");
+            return CredentialsError::provider_error(message);
+        }
+        cause = found.source();
+    }
+    error
 }
 
 /// Where the SDK looks for profiles.

@@ -58,7 +58,8 @@ fn main() -> ExitCode {
         Embedded mistakes { no_credential_is_shown_at_any_verbosity }
         Embedded secrets {
             keys_that_aws_repeats_are_not_shown, no_web_identity_and_nothing_it_gives_is_shown, no_role_is_shown,
-            no_token_of_a_pod_identity_is_shown, a_file_with_keys_that_cannot_be_read_is_not_shown,
+            no_token_of_a_pod_identity_is_shown, no_token_of_an_instance_and_nothing_it_gives_is_shown,
+            no_token_that_a_metadata_service_repeats_is_shown, a_file_with_keys_that_cannot_be_read_is_not_shown,
         }
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");

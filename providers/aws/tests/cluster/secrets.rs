@@ -2,7 +2,7 @@
 //! logged; what was logged is looked through after each test.
 
 use ccm_testkit::moto::overlay::{Fault, Trouble};
-use http::request::Parts;
+use http::{Response, StatusCode, request::Parts};
 
 use crate::stage::{Stage, service};
 
@@ -14,6 +14,8 @@ const POD_IDENTITY: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QtaWRlbnRpdHkifQ.
 /// What is given for them.
 const GIVEN_KEY: &str = "given.Kv4/Tr9+Bm2=";
 const GIVEN_SESSION: &str = "given.Session/Xp3+Uw8=";
+/// What an instance's programs ask its metadata service with.
+const INSTANCE_TOKEN: &str = "instance.AQAEAMz8/Hq5Wd==";
 /// In a file.
 const FILE_KEY: &str = "file.Lz5/Nq7+Dh3=";
 
@@ -23,14 +25,21 @@ fn add(stage: &mut Stage<'_>) {
         ("the pod's identity", POD_IDENTITY),
         ("the given secret key", GIVEN_KEY),
         ("the given session token", GIVEN_SESSION),
+        ("the token for the metadata service", INSTANCE_TOKEN),
         ("the secret key of the file", FILE_KEY),
     ] {
         stage.secrets.add(name, secret);
     }
 }
 
-fn always(action: &str, make: fn(&Parts, &[u8]) -> (u16, String)) -> Fault {
+fn always(action: &str, make: fn(&Parts, &[u8]) -> Response<String>) -> Fault {
     Fault { action: action.into(), after: 0, times: usize::MAX, trouble: Trouble::Answered(make) }
+}
+
+fn answer(status: StatusCode, body: impl Into<String>) -> Response<String> {
+    let mut answer = Response::new(body.into());
+    *answer.status_mut() = status;
+    answer
 }
 
 /// So soon that they are renewed for each request.
@@ -40,7 +49,7 @@ fn end() -> String {
 }
 
 /// The answer of STS to both of its actions.
-fn give(_: &Parts, body: &[u8]) -> (u16, String) {
+fn give(_: &Parts, body: &[u8]) -> Response<String> {
     let body = String::from_utf8_lossy(body);
     let action = if body.contains("WebIdentity") { "AssumeRoleWithWebIdentity" } else { "AssumeRole" };
     let credentials = format!(
@@ -50,19 +59,41 @@ fn give(_: &Parts, body: &[u8]) -> (u16, String) {
     );
     let result = format!("<{action}Result><Credentials>{credentials}</Credentials></{action}Result>");
     let xmlns = "xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"";
-    (200, format!("<{action}Response {xmlns}>{result}</{action}Response>"))
+    answer(StatusCode::OK, format!("<{action}Response {xmlns}>{result}</{action}Response>"))
 }
 
 /// The answer of the agent that serves credentials to pods.
-fn give_pod(head: &Parts, _: &[u8]) -> (u16, String) {
+fn give_pod(head: &Parts, _: &[u8]) -> Response<String> {
     if head.headers.get("authorization").is_none_or(|token| token != POD_IDENTITY) {
-        return (401, "{}".to_owned());
+        return answer(StatusCode::UNAUTHORIZED, "{}");
     }
+    answer(StatusCode::OK, document())
+}
+
+/// The answers of an instance's metadata service, whose role is `nodes`.
+fn give_instance(head: &Parts, _: &[u8]) -> Response<String> {
+    let path = head.uri.path();
+    if path == "/latest/api/token" {
+        let mut token = answer(StatusCode::OK, INSTANCE_TOKEN);
+        token.headers_mut().insert("x-aws-ec2-metadata-token-ttl-seconds", 21_600.into());
+        return token;
+    }
+    if head.headers.get("x-aws-ec2-metadata-token").is_none_or(|token| token != INSTANCE_TOKEN) {
+        return answer(StatusCode::UNAUTHORIZED, "");
+    }
+    match path.strip_prefix("/latest/meta-data/iam/security-credentials/") {
+        Some("") => answer(StatusCode::OK, "nodes"),
+        Some("nodes") => answer(StatusCode::OK, document()),
+        _ => answer(StatusCode::NOT_FOUND, ""),
+    }
+}
+
+/// Credentials as both of them give them.
+fn document() -> String {
     let end = end();
-    let given = format!(
-        r#"{{"AccessKeyId":"ASIAGIVEN","SecretAccessKey":"{GIVEN_KEY}","Token":"{GIVEN_SESSION}","Expiration":"{end}"}}"#
-    );
-    (200, given)
+    format!(
+        r#"{{"Code":"Success","AccessKeyId":"ASIAGIVEN","SecretAccessKey":"{GIVEN_KEY}","Token":"{GIVEN_SESSION}","Expiration":"{end}"}}"#
+    )
 }
 
 /// All of a request, as AWS repeats it when the signature does not match.
@@ -75,23 +106,30 @@ fn repeated(head: &Parts, body: &[u8]) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn refuse(head: &Parts, body: &[u8]) -> (u16, String) {
+fn refuse(head: &Parts, body: &[u8]) -> Response<String> {
     let message = repeated(head, body);
     let error =
         format!("<Error><Type>Sender</Type><Code>SignatureDoesNotMatch</Code><Message>{message}</Message></Error>");
-    (403, format!("<ErrorResponse>{error}<RequestId>1</RequestId></ErrorResponse>"))
+    answer(StatusCode::FORBIDDEN, format!("<ErrorResponse>{error}<RequestId>1</RequestId></ErrorResponse>"))
 }
 
-fn refuse_pod(head: &Parts, body: &[u8]) -> (u16, String) {
+fn refuse_pod(head: &Parts, body: &[u8]) -> Response<String> {
     let said = repeated(head, body).replace('\n', " ").replace('"', "'");
-    (401, format!(r#"{{"Code":"SignatureDoesNotMatch","Message":"{said}"}}"#))
+    answer(StatusCode::UNAUTHORIZED, format!(r#"{{"Code":"SignatureDoesNotMatch","Message":"{said}"}}"#))
 }
 
-/// Who gives credentials: how it does, how it refuses, and what is then logged.
+/// A metadata service that takes its own token for another's, and says what it would have given.
+fn refuse_instance(head: &Parts, body: &[u8]) -> Response<String> {
+    match head.uri.path() {
+        "/latest/api/token" => give_instance(head, body),
+        _ => answer(StatusCode::UNAUTHORIZED, format!("{}\n{}", repeated(head, body), document())),
+    }
+}
+
+/// Who gives credentials: how it does, how it refuses those that are renewed, and what is then logged.
 struct Giver {
     gives: Fault,
-    refuses: Fault,
-    told: &'static str,
+    refuses: Option<(Fault, &'static str)>,
 }
 
 /// Serves a Service with what AWS gives, then is refused: by who gives credentials, and by who is asked with them.
@@ -99,9 +137,10 @@ async fn journey(stage: &mut Stage<'_>, format: &str, gives: Option<Giver>) -> a
     add(stage);
     stage.config += "DefaultLoadBalancerType = nlb\n";
     stage.nodes(1).await?;
-    let refuses = gives.map(|giver| {
+    let are_given = gives.is_some();
+    let refuses = gives.and_then(|giver| {
         stage.overlay().fail(giver.gives);
-        (giver.refuses, giver.told)
+        giver.refuses
     });
     stage.start(&[FLAGS[0], FLAGS[1], format]).await?;
     stage.create(&service("web", &[("TCP", 80)], &[])).await?;
@@ -135,6 +174,7 @@ async fn journey(stage: &mut Stage<'_>, format: &str, gives: Option<Giver>) -> a
     stage.secrets.check("an event", &format!("{events:?}"))?;
     anyhow::ensure!(events.iter().any(|(_, text)| text.contains("SignatureDoesNotMatch")), "{events:#?}");
     anyhow::ensure!(log.contains("Canonical String"), "nothing of what AWS repeats is logged");
+    anyhow::ensure!(log.contains("ASIAGIVEN") == are_given, "it is not who was given credentials that asks");
     // The clients' own words, which come with the verbosity alone.
     anyhow::ensure!(log.contains("idle connection for"), "nothing of what the clients do is logged");
     Ok(())
@@ -145,7 +185,7 @@ fn sts(stage: &Stage<'_>) -> String {
 }
 
 fn sts_gives(action: &str) -> Giver {
-    Giver { gives: always(action, give), refuses: always(action, refuse), told: "SignatureDoesNotMatch" }
+    Giver { gives: always(action, give), refuses: Some((always(action, refuse), "SignatureDoesNotMatch")) }
 }
 
 pub(crate) async fn keys_that_aws_repeats_are_not_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
@@ -172,13 +212,34 @@ pub(crate) async fn no_token_of_a_pod_identity_is_shown(stage: &mut Stage<'_>) -
         format!("AWS_CONTAINER_CREDENTIALS_FULL_URI={}/v1/credentials", stage.overlay().url()),
         format!("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE={file}"),
     ];
-    let agent = Giver { gives: always("", give_pod), refuses: always("", refuse_pod), told: "StatusCode(401)" };
+    let agent = Giver { gives: always("", give_pod), refuses: Some((always("", refuse_pod), "StatusCode(401)")) };
     journey(stage, "--logging-format=json", Some(agent)).await
+}
+
+/// The environment of a process on an instance, which has no credentials but those of the instance's role.
+fn on_an_instance(stage: &Stage<'_>) -> anyhow::Result<Vec<String>> {
+    let none = stage.file("none", "")?;
+    Ok(vec![
+        format!("AWS_SHARED_CREDENTIALS_FILE={none}"),
+        format!("AWS_CONFIG_FILE={none}"),
+        format!("AWS_EC2_METADATA_SERVICE_ENDPOINT={}", stage.overlay().url()),
+    ])
+}
+
+/// While the service refuses, what it gave before goes on being used: its refusals are the next test's.
+pub(crate) async fn no_token_of_an_instance_and_nothing_it_gives_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    stage.environment = on_an_instance(stage)?;
+    journey(stage, "--logging-format=text", Some(Giver { gives: always("", give_instance), refuses: None })).await
+}
+
+pub(crate) async fn no_token_that_a_metadata_service_repeats_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    stage.environment = on_an_instance(stage)?;
+    stage.overlay().fail(always("", refuse_instance));
+    not_synced(stage, "the instance metadata service answered with HTTP status 401").await
 }
 
 /// A line without `=`, which the parser would have to name.
 pub(crate) async fn a_file_with_keys_that_cannot_be_read_is_not_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
-    add(stage);
     let text = format!("[default]\naws_access_key_id = AKIAFILE\naws_secret_access_key {FILE_KEY}\n");
     let file = stage.file("credentials", &text)?;
     let none = stage.file("none", "")?;
@@ -187,16 +248,22 @@ pub(crate) async fn a_file_with_keys_that_cannot_be_read_is_not_shown(stage: &mu
         format!("AWS_CONFIG_FILE={none}"),
         "AWS_EC2_METADATA_DISABLED=true".into(),
     ];
+    not_synced(stage, "credentials").await
+}
+
+/// Asks for a Service that nobody can make without credentials, and waits until it is told why not.
+async fn not_synced(stage: &mut Stage<'_>, why: &'static str) -> anyhow::Result<()> {
+    add(stage);
     stage.config = "DefaultLoadBalancerType = nlb\n".into();
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     stage.create(&service("web", &[("TCP", 80)], &[])).await?;
     let told = async || {
         let log = stage.log();
-        let is_told = log.contains("service not synced") && log.contains("credentials");
+        let is_told = log.lines().any(|line| line.contains("service not synced") && line.contains(why));
         Ok(if is_told { Ok(()) } else { Err("it is not told".to_owned()) })
     };
-    stage.until("the file is told", told).await?;
+    stage.until("what is wrong is told", told).await?;
     stage.secrets.check("an event", &format!("{:?}", stage.events("web").await?))?;
     stage.kill().await
 }

@@ -17,6 +17,7 @@ use ccm_e2e::image::Means;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
 use ccm_testkit::control_plane::Binaries;
+use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -68,7 +69,7 @@ impl<'a> Installation<'a> {
         scenario.server.write_admin_kubeconfig(&kubeconfig).await?;
         let helm = Helm::new(&Binaries::find()?)?.with_kubeconfig(kubeconfig);
         // Free now, and in the range of nobody's fixed ports.
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let api_server = scenario.server.url().await?.trim_start_matches("https://").to_owned();
         Ok(Self { scenario, means, helm, port, api_server })
     }

@@ -1,6 +1,5 @@
 //! Who may call the HTTPS server: tokens, client certificates and a front proxy of a real cluster.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use ccm_e2e::ccm::Ccm;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
 use ccm_testkit::control_plane::Identity;
+use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
@@ -118,7 +118,7 @@ async fn a_config_map_that_may_not_be_read_ends_the_start(s: &Scenario) -> anyho
 async fn start(s: &Scenario, directory: &Path, more: &[&str]) -> anyhow::Result<(Ccm, u16)> {
     let kubeconfig = directory.join("auth.kubeconfig");
     s.server.write_kubeconfig(&kubeconfig, &s.user("a")).await?;
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let port = free_port()?;
     let flags = [
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".to_owned(),

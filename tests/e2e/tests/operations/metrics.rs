@@ -1,11 +1,11 @@
 //! What a scrape of the process shows, against the reference page.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_testkit::metrics::{differences, documented, scraped};
+use ccm_testkit::supervised::free_port;
 use http::Request;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(200);
 
 async fn a_scrape_shows_every_documented_family_and_no_other(s: &Scenario) -> anyhow::Result<()> {
     // Given back at once: nobody else asks for this one in between.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port()?;
     let flags = [
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".to_owned(),

@@ -9,6 +9,7 @@ use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_e2e::server::Kind;
 use ccm_mock::{HostPort, bind_admin, serve_admin};
+use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::client::Body;
@@ -173,7 +174,7 @@ async fn a_cloud_that_is_down_at_the_start_is_waited_for(s: &Scenario) -> anyhow
 
 /// Starts a process that serves on a port of its own, and waits until it answers.
 async fn start(s: &Scenario, process: &str, more: &[&str]) -> anyhow::Result<(Ccm, u16)> {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let port = free_port()?;
     let secure_port = format!("--secure-port={port}");
     let flags: Vec<&str> = [&*secure_port, "--bind-address=127.0.0.1"].iter().chain(more).copied().collect();
     let mut ccm = s.start(process, &flags).await?;

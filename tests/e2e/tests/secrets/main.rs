@@ -6,14 +6,17 @@ mod echo;
 
 use std::{
     ffi::OsString,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ccm_e2e::{ccm::Ccm, pages, secrets::Secrets};
-use ccm_testkit::apiserver::{ApiServer, MASTERS, Match, Options, User};
+use ccm_testkit::{
+    apiserver::{ApiServer, MASTERS, Match, Options, User},
+    supervised::free_port,
+};
 use serde_json::{Value, json};
 
 use echo::Echo;
@@ -121,10 +124,6 @@ impl Bench {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
 /// With credentials that the server takes: the process works, and shows itself.
 async fn at_work(user: impl FnOnce(&Bench) -> Value, format: &str) {
     let bench = Bench::new();
@@ -136,7 +135,7 @@ async fn at_work(user: impl FnOnce(&Bench) -> Value, format: &str) {
         "server": serving.url(),
         "certificate-authority-data": STANDARD.encode(serving.ca_pem()),
     });
-    let port = free_port();
+    let port = free_port().unwrap();
     let mut process = bench.start(&bench.kubeconfig(&cluster, &user(&bench)), format, port).await;
     let nodes = Match::resource("nodes");
     process.until("no node is asked for", SOON, |_| api.log().count(&nodes) > 0).await.unwrap();
@@ -173,7 +172,7 @@ async fn refused(user: impl FnOnce(&mut Bench, &Echo) -> Value, on_the_wire: Opt
     let mut bench = Bench::new();
     let echo = Echo::start().await;
     let user = user(&mut bench, &echo);
-    let port = free_port();
+    let port = free_port().unwrap();
     let mut process = bench.start(&bench.kubeconfig(&echo.cluster(), &user), format, port).await;
     let enough = |echo: &Echo| {
         let seen = echo.refused();

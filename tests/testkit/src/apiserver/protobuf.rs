@@ -133,7 +133,7 @@ fn nested(ty: &'static Type, bytes: &[u8], depth: usize) -> Result<Map<String, V
     let depth = depth.checked_sub(1).ok_or(DecodeError::Malformed)?;
     let mut object = Map::new();
     // A message given more than once is one message: its parts, one after another.
-    let mut parts: BTreeMap<&str, (&Field, Vec<u8>)> = BTreeMap::new();
+    let mut parts: BTreeMap<&str, (&'static Field, Vec<u8>)> = BTreeMap::new();
     for field in fields(bytes) {
         let (number, wire) = field?;
         let Some(field) = ty.numbered(number) else { continue };
@@ -165,7 +165,12 @@ fn nested(ty: &'static Type, bytes: &[u8], depth: usize) -> Result<Map<String, V
 }
 
 /// Puts a field's value in place of the one before.
-fn set(object: &mut Map<String, Value>, field: &Field, wire: &Wire<'_>, depth: usize) -> Result<(), DecodeError> {
+fn set(
+    object: &mut Map<String, Value>,
+    field: &'static Field,
+    wire: &Wire<'_>,
+    depth: usize,
+) -> Result<(), DecodeError> {
     match value(&field.ty, wire, depth)?.filter(|v| field.required || !is_zero(v)) {
         Some(value) => object.insert(field.name.to_owned(), value),
         None => object.remove(field.name),

@@ -13,7 +13,6 @@ pub mod wire;
 use std::{
     ffi::OsString,
     io::{self, Write as _},
-    net::{Ipv4Addr, TcpListener},
     path::PathBuf,
     time::Duration,
 };
@@ -22,7 +21,7 @@ use self::{
     overlay::Overlay,
     wire::{Wire, WireError},
 };
-use crate::supervised::{CommandLine, Supervised};
+use crate::supervised::{CommandLine, Supervised, free_port};
 
 /// Names moto's server: the program `moto_server`.
 pub const PROGRAM_VARIABLE: &str = "CCM_MOTO_SERVER";
@@ -83,7 +82,7 @@ impl Moto {
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
         for attempt in 1.. {
-            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            let port = free_port()?;
             let mut args: Vec<OsString> = vec![WITHOUT_IMAGES.into(), program.clone().into()];
             args.extend(["-H", "127.0.0.1", "-p", &port.to_string()].map(OsString::from));
             let command = CommandLine { name: "moto_server", program: "/usr/bin/env".into(), args };

@@ -79,7 +79,7 @@ pub enum Trouble {
     Refused(u16, String),
     /// It is answered with the status and the body that this makes of it: for services that moto does not have, and for
     /// refusals in words of their own.
-    Answered(fn(&http::request::Parts, &[u8]) -> (u16, String)),
+    Answered(fn(&http::request::Parts, &[u8]) -> Response<String>),
     /// It is carried out, and the answer is lost.
     AnswerLost,
     /// It is lost on its way.
@@ -176,8 +176,9 @@ async fn answer(to: &Wire, state: &Mutex<State>, request: Request<Incoming>) -> 
         Some(Trouble::RequestLost) => None,
         Some(Trouble::Refused(status, code)) => Some(refusal(&recorded, *status, code)),
         Some(Trouble::Answered(make)) => {
-            let (status, body) = make(&head, &body);
-            Some(with_id(Response::new(Full::from(body)), status))
+            let answer = make(&head, &body).map(Full::from);
+            let status = answer.status().as_u16();
+            Some(with_id(answer, status))
         }
         Some(Trouble::AnswerLost) => {
             repair::answer(to, head, body, &recorded).await?;

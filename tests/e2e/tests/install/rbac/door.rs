@@ -1,11 +1,11 @@
 //! The HTTPS server of a manager that runs, from outside.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ccm_e2e::scenario::{SOON, Scenario};
+use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
@@ -20,7 +20,7 @@ pub(crate) struct Door {
 impl Door {
     /// A port that nobody uses now.
     pub(crate) fn free() -> anyhow::Result<Self> {
-        Ok(Self { port: TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port() })
+        Ok(Self { port: free_port()? })
     }
 
     /// Flags of a process that serves there and asks the cluster of this kubeconfig who calls.
