@@ -47,6 +47,11 @@ pub(crate) enum Doubt {
     /// It has a Service that the cache lacks.
     #[error("the API server has the service that the cache lacks; its load balancer stays until both agree")]
     StillThere,
+    /// A Service is to be served again, as the API server has it.
+    #[error(
+        "the API server has the service as one to be served, which the cache does not show yet; its load balancer stays"
+    )]
+    WantedAgain,
     /// Services vanished all at once that nobody deleted.
     #[error(
         "{gone} of {all} services with load balancers are gone and were not deleted, as after a restored backup; their load balancers stay, delete them by hand if they are not needed"

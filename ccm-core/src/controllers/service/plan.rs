@@ -35,6 +35,8 @@ pub(crate) struct Known {
     pub(crate) last_seen: Option<Arc<ServiceView>>,
     /// Whether the cloud may hold something for it. Set before the first call that could make something.
     pub(crate) may_exist: bool,
+    /// Whether the cloud said that nothing is left of it: what remains is to take the finalizer off.
+    pub(crate) deleted: bool,
     /// Whether it was last seen as another controller's, by its class.
     pub(crate) foreign: bool,
     /// What the cloud was last brought to, if that is certain.

@@ -97,8 +97,34 @@ impl Applier<'_> {
         Ok(())
     }
 
+    /// Carries out a plan for members: out, then rules if they are to be opened, then in. Returns why there can be no rules
+    /// for some nodes, which keep no others out.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(super) async fn members(&mut self, steps: &[Step], opens: bool) -> Result<Option<CloudError>, Halt> {
+        use ErrorKind::{Conflict, Denied, InvalidInput, QuotaExceeded};
+        let (into, out): (Vec<_>, Vec<_>) =
+            steps.iter().partition(|step| matches!(step.action, Action::RegisterTargets(..)));
+        for step in out {
+            self.step(step).await?;
+        }
+        let refused = match if opens { self.rules(true).await } else { Ok(()) } {
+            Ok(()) => None,
+            Err(error) if matches!(error.kind(), InvalidInput | QuotaExceeded | Denied | Conflict) => Some(error),
+            Err(error) => return Err(error.into()),
+        };
+        for step in into {
+            self.step(step).await?;
+        }
+        Ok(refused)
+    }
+
     async fn step(&mut self, step: &Step) -> Result<(), Halt> {
         let why = &*step.why;
+        // Whatever becomes of the request: what it sets is ours to take off again.
+        let tags = step.action.tags().into_iter().flat_map(|tags| tags.keys().cloned());
+        self.picture.observed.recorded_tags.extend(tags);
         match &step.action {
             Action::CreateLoadBalancer(create) => {
                 let made = self.scope.client.write(self.op, (**create).clone(), why).await;

@@ -1,6 +1,6 @@
 //! Brings one Service's balancer in line: look, plan, carry out.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
@@ -9,14 +9,16 @@ use ccm_core::{
 use tokio::time::Instant;
 
 use super::{
-    apply::{Applier, Halt, REFUSED},
+    apply::{Applier, Halt},
     backing::{Backing, RECHECK},
     effect::Picture,
+    interpret::STICKY,
+    members::spare,
     memory::{Known, Memory},
-    model::{SubnetChoice, Targets, Wanted, WantedListener},
+    model::{ListenerKey, SubnetChoice, Targets, Wanted, WantedListener},
     names,
     observe::{Observer, Question, names_of},
-    plan::{self, Action, Resolved, Step},
+    plan::{self, Resolved},
     pods::Ground,
     security::Exposure,
     seen::Observed,
@@ -155,7 +157,13 @@ impl Core {
         Ok(())
     }
 
-    async fn read(&self, op: &Op, order: &Order<'_>, known: &mut Known, all: bool) -> Result<Observed, CloudError> {
+    pub(super) async fn read(
+        &self,
+        op: &Op,
+        order: &Order<'_>,
+        known: &mut Known,
+        all: bool,
+    ) -> Result<Observed, CloudError> {
         let names = names(order);
         let observer = self.observer.recalling(&known.answers);
         let observed = known.answers.end(observer.read(op, &question(order, &names, known), all).await)?;
@@ -206,8 +214,9 @@ impl Core {
     ) -> Result<Progress, CloudError> {
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = Picture::new(observed);
+        let asked = unstuck(wanted, &known.sticky);
         for _ in 0..ROUNDS {
-            let mut steps = plan::plan(wanted, resolved, &picture.observed)?;
+            let mut steps = plan::plan(&asked, resolved, &picture.observed)?;
             let waits = spare(op, &mut steps, &backing.stopped);
             picture = Picture::new(picture.observed);
             let mut applier = self.applier(op, wanted, &instances, backing, &mut picture);
@@ -245,7 +254,7 @@ impl Core {
         Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", wanted.name)))
     }
 
-    fn applier<'a>(
+    pub(super) fn applier<'a>(
         &'a self,
         op: &'a Op,
         wanted: &'a Wanted,
@@ -264,92 +273,6 @@ impl Core {
             picture,
             left: Vec::new(),
             no_room: None,
-        }
-    }
-
-    /// Brings the targets in line and nothing else: of what is known, without asking.
-    pub(super) async fn update_backends(&self, op: &Op, order: &Order<'_>) -> LbOutcome {
-        let uid = &order.wanted.owner.uid;
-        let mut known = self.memory.take(uid);
-        known.revive();
-        let before = known.changed;
-        let result = self.bring_backends(op, order, &mut known).await;
-        // Whoever got no further than to look has changed nothing.
-        if known.changed != before {
-            known.changed = Some(Instant::now());
-        }
-        self.memory.put(uid, known);
-        outcome(None, result)
-    }
-
-    // length: the ends of one attempt, each with what is known afterwards
-    async fn bring_backends(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Progress, CloudError> {
-        let wanted = order.wanted;
-        let backing = self.backing(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
-        let unread = |observed: &Observed| observed.groups.iter().any(|group| group.targets.is_none());
-        let mut observed = match known.take_observed() {
-            Some(observed) => observed,
-            None => {
-                let mut observed = self.read(op, order, known, false).await?;
-                known.hand_over(&mut observed);
-                observed
-            }
-        };
-        if unread(&observed)
-            && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
-        {
-            known.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
-            return Err(error);
-        }
-        known.answers.clear();
-        known.changed = Some(Instant::now());
-        if observed.balancer.is_none() {
-            let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
-            return Err(error);
-        }
-        let mut steps = plan::membership(wanted, &backing.targets, &observed);
-        let waits = spare(op, &mut steps, &backing.stopped);
-        if !known.ground.covers(&backing.ground) {
-            let why = "nodes bring another security group".into();
-            steps.insert(0, Step { action: Action::OpenSecurityGroups, why });
-        }
-        let instances: Vec<_> = backing.instances.iter().cloned().collect();
-        let mut picture = Picture::new(observed);
-        let served = served(known.applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
-        let mut applier = self.applier(op, &served, &instances, &backing, &mut picture);
-        applier.left.extend(waits.into_iter().chain(backing.waits.clone()));
-        let ended = applier.apply(&steps).await;
-        let (left, no_room) = (applier.left, applier.no_room);
-        match ended {
-            Ok(()) => {
-                // Of rules that serve something else than is wanted now nothing is known.
-                let exposed = Some(exposure(wanted, &known.ground)) == picture.observed.exposure;
-                // Rules for groups that no node has any more go when everything is compared.
-                known.ground.extend(&backing.ground);
-                picture.observed.exposure = exposed.then(|| exposure(wanted, &known.ground));
-                known.observed = Some(picture.observed);
-                self.tell_left_alone(op, wanted, &backing, known);
-                if let (Some((_, targets)), true) = (&mut known.applied, left.is_empty() && no_room.is_none()) {
-                    *targets = backing.targets;
-                }
-                known.instances = backing.instances;
-                no_room.map_or_else(|| Ok(pending(left)), Err)
-            }
-            Err(Halt::Later(after, why)) => {
-                known.observed = Some(picture.observed);
-                Ok(Progress::Pending { after, why })
-            }
-            Err(Halt::Replan) => {
-                known.doubt();
-                Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
-            }
-            Err(Halt::Failed(error)) => {
-                match error.kind() {
-                    ErrorKind::Throttled => known.observed = Some(picture.observed),
-                    _ => known.doubt(),
-                }
-                Err(error)
-            }
         }
     }
 
@@ -427,24 +350,6 @@ impl Core {
     }
 }
 
-/// Takes registrations of stopped instances out of a plan, because AWS refuses them; says what is waited for then.
-fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Option<(Duration, Box<str>)> {
-    let mut spared = BTreeSet::new();
-    steps.retain_mut(|step| {
-        let Action::RegisterTargets(_, targets) = &mut step.action else { return true };
-        targets.retain(|target| match stopped.get(&InstanceId::from(&*target.id)) {
-            Some(id) => {
-                spared.insert(id);
-                false
-            }
-            None => true,
-        });
-        !targets.is_empty()
-    });
-    let why = || format!("{} instances are stopped and no targets yet", spared.len());
-    (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
-}
-
 /// Notes that everything is as wanted; but for the targets, if some wait.
 fn note_applied(known: &mut Known, wanted: &Wanted, backing: &Backing, some_wait: bool) {
     if let Some(observed) = &mut known.observed {
@@ -454,6 +359,26 @@ fn note_applied(known: &mut Known, wanted: &Wanted, backing: &Backing, some_wait
     let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
     known.applied = Some((Arc::new(wanted.clone()), targets));
     (known.instances, known.ground) = (backing.instances.clone(), backing.ground.clone());
+    known.sticky = wanted.listeners.iter().filter(|listener| sticks(listener)).map(WantedListener::key).collect();
+}
+
+fn sticks(listener: &WantedListener) -> bool {
+    listener.target_group.attributes.get(STICKY).is_some_and(|value| &**value == "true")
+}
+
+/// What is wanted, with an end to stickiness that the Service had before and says nothing of now: nobody else asked for it.
+fn unstuck<'a>(wanted: &'a Wanted, sticky: &BTreeSet<ListenerKey>) -> Cow<'a, Wanted> {
+    let stuck = |listener: &WantedListener| {
+        sticky.contains(&listener.key()) && !listener.target_group.attributes.contains_key(STICKY)
+    };
+    if !wanted.listeners.iter().any(stuck) {
+        return Cow::Borrowed(wanted);
+    }
+    let mut wanted = wanted.clone();
+    for listener in wanted.listeners.iter_mut().filter(|listener| stuck(listener)) {
+        listener.target_group.attributes.insert(STICKY.into(), "false".into());
+    }
+    Cow::Owned(wanted)
 }
 
 /// Returns the names under which a balancer may be found.
@@ -472,18 +397,8 @@ fn question<'a>(order: &'a Order<'_>, names: &'a [Box<str>], known: &Known) -> Q
     }
 }
 
-/// What is wanted of the listeners that are there: a change of the Service is not carried out along with its members.
-fn served(wanted: &Wanted, observed: &Observed) -> Wanted {
-    let there = |listener: &&WantedListener| {
-        let seen = observed.balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
-        let mut seen = seen.map(|seen| (seen.port, seen.protocol));
-        seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
-    };
-    Wanted { listeners: wanted.listeners.iter().filter(there).cloned().collect(), ..wanted.clone() }
-}
-
 /// What decides about rules of security groups.
-fn exposure(wanted: &Wanted, ground: &Ground) -> Digest {
+pub(super) fn exposure(wanted: &Wanted, ground: &Ground) -> Digest {
     Digest::of(&(wanted, ground))
 }
 
@@ -501,7 +416,7 @@ fn unpublished(service: &ServiceView, observed: &Observed) -> Result<Option<Plan
 }
 
 /// Waits for what could not be done.
-fn pending(left: Vec<(Duration, Box<str>)>) -> Progress {
+pub(super) fn pending(left: Vec<(Duration, Box<str>)>) -> Progress {
     let after = left.iter().map(|(after, _)| *after).min();
     match after {
         None => Progress::Done,
@@ -520,7 +435,10 @@ pub(super) fn unsettled(error: CloudError) -> CloudError {
     }
 }
 
-fn outcome(status: Option<Result<Option<LbStatus>, CloudError>>, result: Result<Progress, CloudError>) -> LbOutcome {
+pub(super) fn outcome(
+    status: Option<Result<Option<LbStatus>, CloudError>>,
+    result: Result<Progress, CloudError>,
+) -> LbOutcome {
     let (status, failed) = match status {
         Some(Ok(status)) => (status, None),
         Some(Err(error)) => (None, Some(error)),

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    model::{Targets, Wanted},
+    model::{ListenerKey, Targets, Wanted},
     pods::Ground,
     seen::Observed,
 };
@@ -47,6 +47,8 @@ pub(super) struct Known {
     pub(super) names: BTreeSet<Box<str>>,
     /// What a look was told that was broken off for want of turns.
     pub(super) answers: Answers,
+    /// Listeners whose stickiness was asked for when everything was last as wanted.
+    pub(super) sticky: BTreeSet<ListenerKey>,
     /// What is to be taken away and cannot be read, while it is not known what there is.
     pub(super) left: Left,
 }
@@ -107,7 +109,8 @@ impl Memory {
         let mut all = self.0.lock();
         let known = all.remove(uid).unwrap_or_default();
         let left = known.observed.as_ref().map_or_else(|| known.left.clone(), |observed| observed.clone().into());
-        all.insert(uid.into(), Known { changed: Some(Instant::now()), left, ..Known::default() });
+        let sticky = known.sticky.clone();
+        all.insert(uid.into(), Known { changed: Some(Instant::now()), left, sticky, ..Known::default() });
         known
     }
 

@@ -20,6 +20,7 @@ mod interfaces;
 pub mod interpret;
 mod inventory;
 mod listeners;
+mod members;
 mod memory;
 pub mod model;
 pub mod names;

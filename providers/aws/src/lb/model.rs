@@ -158,6 +158,13 @@ pub struct WantedListener {
     pub target_group: WantedTargetGroup,
 }
 
+impl WantedListener {
+    /// Returns where it is.
+    pub fn key(&self) -> ListenerKey {
+        (self.port, self.protocol)
+    }
+}
+
 /// TLS settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tls {

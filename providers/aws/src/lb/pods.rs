@@ -121,5 +121,5 @@ pub(super) fn ports(wanted: &Wanted, slices: &[Arc<EndpointSliceView>]) -> BTree
         own.filter_map(|port| port.port).map(Into::into).collect()
     };
     let named = wanted.listeners.iter().filter(|listener| one_port(wanted, listener).is_none());
-    named.map(|listener| ((listener.port, listener.protocol), of(listener))).collect()
+    named.map(|listener| (listener.key(), of(listener))).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccm_core::provider::CloudError;
+use ccm_core::provider::{CloudError, ErrorKind};
 use ccm_mock::provider::annotations;
 use ccm_testkit::{
     apiserver::{Action, Match},
@@ -11,7 +11,7 @@ use ccm_testkit::{
 use serde_json::{Value, json};
 
 use crate::{
-    balancers::{Answer, Balancers},
+    balancers::{Answer, Balancers, Call},
     service_world::SERVICE,
     world::{AGENT, Ccm, World, initialized, secs},
 };
@@ -355,4 +355,56 @@ async fn an_update_that_fails_is_repeated_as_an_update_and_one_without_balancer_
     let lines: Vec<_> = provider.take_lines().into_iter().filter(|line| line.ends_with(" c")).collect();
     assert_eq!(lines, ["update c", "ensure c"]);
     assert_eq!(world.nodes_behind("c"), ["a", "b", "d"]);
+}
+
+/// A change that is refused for good: what there is serves on, with the nodes of the day, in this process and the next.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_followed_while_a_change_is_refused() {
+    use ErrorKind::{Conflict, Denied, InvalidInput, QuotaExceeded};
+    for kind in [InvalidInput, QuotaExceeded, Denied, Conflict] {
+        let world = World::provisioned();
+        let provider = Balancers::over(&world);
+        let ccm = world.start_with(provider.clone(), &SERVICE);
+        world.have_nodes(["a", "b"]).await;
+        world.serve("web").await;
+        world.until_served(&["web"], secs(60)).await;
+        world.settle().await;
+        let refuse = move |call: &Call| {
+            let refused = matches!(call.verb, "ensure" | "plan");
+            refused.then(|| Answer::Fail(CloudError::new(kind, "it says no")))
+        };
+        provider.answer(refuse);
+        world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await;
+        tokio::time::sleep(secs(5)).await;
+        world.delete_node("b").await;
+        world.have_nodes(["c"]).await;
+        let followed = || world.nodes_behind("web") == ["a", "c"];
+        let took = world.until(&format!("{kind}: nodes are followed"), secs(60), followed).await;
+        assert!(took <= secs(45), "{kind}: {took:?}");
+        ccm.stop().await;
+        let _ccm = world.start_with(provider.clone(), &SERVICE);
+        tokio::time::sleep(secs(5)).await;
+        world.delete_node("a").await;
+        world.have_nodes(["d"]).await;
+        let followed = || world.nodes_behind("web") == ["c", "d"];
+        world.until(&format!("{kind}: nodes are followed after a restart"), secs(60), followed).await;
+        assert_eq!(world.balancers("web")[0].ports.len(), 1);
+    }
+}
+
+/// A comparison that fails has nothing to do with nodes that leave.
+#[tokio::test(start_paused = true)]
+async fn a_comparison_that_fails_holds_back_no_node() {
+    let world = World::provisioned();
+    let provider = Balancers::over(&world);
+    let _ccm = world.start_with(provider.clone(), &SERVICE);
+    world.have_nodes(["a", "b"]).await;
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
+    let refuse = |call: &Call| (call.verb == "plan").then(|| Answer::Fail(CloudError::invalid_input("it says no")));
+    provider.answer(refuse);
+    world.until("a comparison is due", secs(5000), || provider.take_lines().contains(&"plan web".to_owned())).await;
+    world.delete_node("b").await;
+    let took = world.until("the node is out", secs(400), || world.nodes_behind("web") == ["a"]).await;
+    assert!(took <= secs(45), "{took:?}");
 }

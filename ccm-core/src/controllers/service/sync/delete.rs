@@ -21,8 +21,10 @@ impl ServiceController {
     pub(super) async fn delete(&self, look: &mut Look, then: Then, announce: bool) -> Result<Next, Trouble> {
         let subject = Subject::delete(look.service.as_deref(), &look.known, then);
         (look.work, look.subject) = (Work::Delete, Some(subject));
-        if then == Then::Forget {
-            self.confirm_gone(look).await?;
+        match then {
+            Then::Forget => self.confirm_gone(look).await?,
+            Then::Release => self.confirm_unwanted(look).await?,
+            Then::LookAgain => {}
         }
         let lb = self.reference(look, then);
         if announce {
@@ -43,6 +45,7 @@ impl ServiceController {
                 return Ok(self.wait(look, after));
             }
         }
+        look.known.deleted = true;
         let mut written = None;
         if let (Then::Release, Some(service)) = (then, look.service.clone()) {
             let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::RemoveFinalizer, error))?;
@@ -77,11 +80,11 @@ impl ServiceController {
     async fn confirm_gone(&self, look: &Look) -> Result<(), Trouble> {
         let (all, gone) = {
             let known = self.known.lock();
-            let served = known.iter().filter(|(_, known)| known.may_exist);
+            let served = known.iter().filter(|(_, known)| known.may_exist && !known.deleted);
             let gone = served.clone().filter(|(key, _)| self.services.get(key).is_none());
             (served.count(), gone.count())
         };
-        if gone >= MANY && gone * 2 > all {
+        if !look.known.deleted && gone >= MANY && gone * 2 > all {
             return Err(Trouble::Doubt(Doubt::MostGone { gone, all }));
         }
         let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
@@ -92,6 +95,20 @@ impl ServiceController {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(Trouble::api(Doing::Delete { gone: true }, error)),
+        }
+    }
+
+    /// Makes sure that a Service whose type or class changed is not one to be served again: an attempt may have waited for
+    /// minutes, and the cache may lag. A deletion cannot be taken back, so that one needs no question.
+    async fn confirm_unwanted(&self, look: &Look) -> Result<(), Trouble> {
+        let Some(service) = look.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
+        match self.cx.api.get_service(&service.namespace, &service.name, &self.fields).await {
+            Ok(fresh) if fresh.uid == service.uid && self.fields.wants(&fresh) => {
+                Err(Trouble::Doubt(Doubt::WantedAgain))
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(Trouble::api(Doing::Delete { gone: false }, error)),
         }
     }
 

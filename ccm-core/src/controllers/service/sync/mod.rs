@@ -56,6 +56,8 @@ struct Look {
     subject: Option<Subject>,
     /// The backends with which.
     fingerprint: Option<u64>,
+    /// Whether what is wanted was refused, and what there is was given these.
+    serves_on: bool,
     work: Work,
     /// Why something is done, for the records of what changes the cloud.
     reason: &'static str,
@@ -232,8 +234,26 @@ impl ServiceController {
         look.known.may_exist = true;
         self.tell_if_empty(look, &wanted.spec);
         let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
-        (look.known.applied, look.known.attempted) = (None, true);
+        (look.known.applied, look.known.attempted, look.known.deleted) = (None, true, false);
+        if let Err(error) = &outcome.result
+            && stays(error.kind())
+            && !wanted.service.status.ingress.is_empty()
+        {
+            self.serve_on(look, wanted).await;
+        }
         self.conclude(look, wanted, outcome, Doing::Ensure).await
+    }
+
+    /// Brings the backends of what there is in line although what is wanted now is refused: it serves on, and its nodes come
+    /// and go. The refusal is told, this is tried again with it.
+    async fn serve_on(&self, look: &mut Look, wanted: &Wanted) {
+        look.serves_on = true;
+        let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await;
+        if let Ok(LbOutcome { result: Err(error), .. }) = outcome
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(service = %look.key, error = error.chain(), "backends of a refused service not synced");
+        }
     }
 
     async fn update_backends(&self, look: &mut Look, wanted: &Wanted) -> Result<Next, Trouble> {
@@ -271,6 +291,10 @@ impl ServiceController {
             // What cannot be asked is ensured, which is idempotent.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
                 return self.ensure(look, wanted, Depth::Verify, false).await;
+            }
+            // It would be refused for ever, while nobody looks after the backends of what there is.
+            Err(error) if stays(error.kind()) && !drift => {
+                return self.ensure(look, wanted, Depth::Verify, true).await;
             }
             Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
         };
@@ -371,6 +395,7 @@ impl Look {
             known,
             subject: None,
             fingerprint: None,
+            serves_on: false,
             work: Work::Ensure,
             reason: "",
             reconciled: Reconciled::Done,
@@ -378,10 +403,15 @@ impl Look {
     }
 
     /// Holds back the same attempt until then. `all_backends`: with whichever backends; otherwise an update with others than
-    /// those of today does not wait that long.
+    /// those of today does not wait that long. Nor does one for what has nothing to do with backends.
     fn hold(&mut self, now: Duration, until: Duration, all_backends: bool) {
-        let is_update = self.work == Work::UpdateBackends && !all_backends;
-        let backends = self.fingerprint.filter(|_| is_update).map(|with| (now, with));
+        let waits_less = match self.work {
+            Work::UpdateBackends => !all_backends,
+            Work::Compare | Work::Publish => true,
+            Work::Ensure => self.serves_on,
+            Work::Delete | Work::Refuse => false,
+        };
+        let backends = self.fingerprint.filter(|_| waits_less).map(|with| (now, with));
         self.known.hold = self.subject.map(|subject| Hold { until, subject, backends });
     }
 
@@ -390,6 +420,11 @@ impl Look {
         let (namespace, name) = self.key.split_once('/')?;
         Some(ObjectRef::service(namespace, name, &*self.known.uid))
     }
+}
+
+/// Tells whether a refusal of this kind stays what it is until somebody does something about it.
+fn stays(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::Denied | ErrorKind::Conflict)
 }
 
 fn object(service: &ServiceView) -> ObjectRef {

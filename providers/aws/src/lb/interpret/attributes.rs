@@ -27,7 +27,7 @@ const SWITCHES: [&str; 5] = [CROSS_ZONE, LOGS, PROTECTION, "ipv6.deny_all_igw_tr
 
 const PRESERVE: &str = "preserve_client_ip.enabled";
 const PROXY: &str = "proxy_protocol_v2.enabled";
-const STICKY: &str = "stickiness.enabled";
+pub(in crate::lb) const STICKY: &str = "stickiness.enabled";
 const STICKY_BY: &str = "stickiness.type";
 /// Attributes of target groups that are true or false.
 const TARGET_SWITCHES: [&str; 5] = [

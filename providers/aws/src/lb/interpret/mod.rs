@@ -8,6 +8,7 @@ mod placement;
 mod remarks;
 mod security;
 
+pub(super) use self::attributes::STICKY;
 pub use self::attributes::asks_for_protection;
 pub(super) use self::{
     attributes::{TargetAttributes, of_listeners as listener_attributes},

@@ -141,6 +141,17 @@ impl Action {
         })
     }
 
+    /// Returns the tags that it sets.
+    pub fn tags(&self) -> Option<&Tags> {
+        match self {
+            Self::CreateLoadBalancer(create) => Some(&create.tags),
+            Self::CreateTargetGroup(_, create) => Some(&create.tags),
+            Self::CreateListener(settings) => Some(&settings.tags),
+            Self::AddTags(_, tags) => Some(tags),
+            _ => None,
+        }
+    }
+
     fn object(&self, balancer: &str) -> String {
         let place = |(port, protocol): &ListenerKey| format!("listener {protocol}/{port} of {balancer}");
         let group = |group: &GroupRef| match group {

@@ -63,7 +63,7 @@ impl<'a> Pairing<'a> {
         let mut kept = BTreeSet::new();
         let mut found: Vec<Option<&SeenGroup>> = Vec::new();
         for want in &wanted.listeners {
-            let listener = observed.listener((want.port, want.protocol));
+            let listener = observed.listener(want.key());
             let group = listener
                 .and_then(|seen| seen.listener.target_group.as_ref())
                 .and_then(|arn| observed.group(arn))

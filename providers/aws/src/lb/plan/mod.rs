@@ -9,7 +9,7 @@ pub mod defaults;
 mod groups;
 mod listeners;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, str::FromStr};
 
 use ccm_core::provider::{CloudError, Digest};
 
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::api::{
     SecurityGroupId, SubnetId, Tags, VpcId,
-    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancerZone, MOST_TAGGED, SubnetMapping},
+    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MOST_TAGGED, SubnetMapping},
 };
 
 /// What is wanted, as far as it depends on the VPC and the cluster.
@@ -181,6 +181,7 @@ impl Planner<'_> {
         };
         let current: BTreeSet<SubnetId> = balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
         let Some(mappings) = &self.resolved.subnets else {
+            self.addresses(balancer)?;
             if nat.is_some() {
                 let v6 = families != Some(IpAddressType::Ipv4);
                 let subnets = balancer.zones.iter().filter_map(|zone| as_it_is(zone, v6)).collect();
@@ -198,7 +199,8 @@ impl Planner<'_> {
             let other_address = mapping.private_ipv4.is_some_and(|wanted| {
                 !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|have| **have == *wanted.to_string())
             });
-            if other_allocation || other_address {
+            let other_ipv6 = mapping.ipv6.is_some_and(|wanted| !has_other(&zone.ipv6, &[wanted]).is_empty());
+            if other_allocation || other_address || other_ipv6 {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
                     balancer.name, mapping.subnet
@@ -217,6 +219,26 @@ impl Planner<'_> {
                 (false, false) => format!("subnets {added} are missing, {removed} not wanted"),
             };
             self.add(set(mappings.clone(), !removed.is_empty()), why);
+        }
+        Ok(())
+    }
+
+    /// Subnets that were discovered stay as they are, with the addresses that were given to them.
+    fn addresses(&self, balancer: &LoadBalancer) -> Result<(), CloudError> {
+        let wanted = self.wanted;
+        for zone in &balancer.zones {
+            let allocations = || zone.allocations.iter().filter(|have| !wanted.allocations.contains(have));
+            let mut others: Vec<Box<str>> = has_other(&zone.private_ipv4, &wanted.private_ipv4);
+            others.extend(has_other(&zone.ipv6, &wanted.ipv6));
+            if !wanted.allocations.is_empty() {
+                others.extend(allocations().map(|allocation| (&**allocation).into()));
+            }
+            if let Some(other) = others.first() {
+                return Err(CloudError::invalid_input(format!(
+                    "addresses of load balancer {} cannot be changed, and it has {other}; delete and recreate the Service",
+                    balancer.name
+                )));
+            }
         }
         Ok(())
     }
@@ -292,6 +314,12 @@ impl Planner<'_> {
             self.add(Action::ReleaseSecurityGroups(gone), "they are not on the load balancer any more");
         }
     }
+}
+
+/// Returns addresses that are not among the wanted ones; none where none is named.
+fn has_other<A: FromStr + PartialEq>(have: &[Box<str>], wanted: &[A]) -> Vec<Box<str>> {
+    let other = |text: &str| !text.parse().is_ok_and(|address: A| wanted.contains(&address));
+    have.iter().filter(|text| !wanted.is_empty() && other(text)).cloned().collect()
 }
 
 /// Returns how a load balancer stands in a subnet, to leave it so.

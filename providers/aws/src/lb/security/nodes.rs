@@ -171,16 +171,24 @@ impl SecurityGroups {
                 continue;
             }
             // From here on, whatever becomes of this call.
-            let mut needed = self.needed(id, lb_name);
-            needed.retain(|rule| plan::holds(&revoked, rule));
-            if !needed.is_empty() {
-                self.owed.lock().entry(id.clone()).or_default().extend(needed);
-            }
+            self.owe(id, lb_name, &revoked);
             let why = format!("load balancer {lb_name} does not need it");
-            self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted)).await?;
+            let amended = self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted)).await;
+            // Whoever came to need it meanwhile saw that it was there.
+            self.owe(id, lb_name, &revoked);
+            amended?;
             self.repay(op).await?;
         }
         Ok(())
+    }
+
+    /// Notes what others than one load balancer need of what is taken off a group.
+    fn owe(&self, id: &SecurityGroupId, lb_name: &str, revoked: &[Rule]) {
+        let mut needed = self.needed(id, lb_name);
+        needed.retain(|rule| plan::holds(revoked, rule));
+        if !needed.is_empty() {
+            self.owed.lock().entry(id.clone()).or_default().extend(needed);
+        }
     }
 
     /// Grants again what another load balancer needs as well and had under the name of the one that lost it. Whoever comes

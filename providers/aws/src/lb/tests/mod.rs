@@ -6,6 +6,7 @@ mod counts;
 mod crash;
 mod deletion;
 mod disowned;
+mod lasting;
 mod matrix;
 mod mending;
 mod pods;

@@ -1,0 +1,123 @@
+//! What cannot be had keeps nobody from looking after what can, and what was asked for before is taken back.
+
+use std::time::Duration;
+
+use ccm_core::{
+    k8s::{ServiceView, SessionAffinity},
+    provider::{CloudError, Depth, ErrorKind, LbOutcome, Progress},
+};
+
+use super::rig::{Rig, node, published, service, with};
+use crate::api::{Action, elb::ModifyTargetGroupAttributes};
+
+/// Members of the one target group, without their ports.
+fn members(rig: &Rig) -> Vec<String> {
+    let found = rig.aws.targets(&rig.aws.target_groups()[0].arn);
+    found.iter().map(|target| target.split(':').next().unwrap().to_owned()).collect()
+}
+
+fn kind(outcome: &LbOutcome) -> Option<ErrorKind> {
+    outcome.result.as_ref().err().map(CloudError::kind)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_followed_under_a_scheme_that_cannot_change() {
+    for restarts in [false, true] {
+        let mut rig = Rig::new(2);
+        let web = service("web", &[80]);
+        let web = published(&web, &rig.settle(&web).await);
+        let web = with(web, "scheme", "internal");
+        if restarts {
+            rig = rig.restart();
+            assert_eq!(rig.plan(&web).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        assert_eq!(kind(&rig.ensure(&web, Depth::Verify).await), Some(ErrorKind::InvalidInput));
+        rig.nodes.remove(0);
+        let new = rig.add_node();
+        let outcome = rig.update(&web).await;
+        assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
+        let found = members(&rig);
+        assert!(found.len() == 2 && found.contains(&new.to_string()), "{restarts}: {found:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_group_cannot_be_told_keeps_no_other_out_and_none_in() {
+    let mut rig = Rig::new(2);
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    rig.nodes.remove(0);
+    let groups = ["one", "two"].map(|name| rig.aws.security_group(&rig.world.vpc, name, &[]));
+    let odd = rig.aws.instance(&rig.world.private[0]).group(&groups[0]).group(&groups[1]).launch();
+    rig.nodes.push(node(&odd));
+    let wanted = [rig.world.nodes[1].to_string(), odd.to_string()];
+    for _ in 0..2 {
+        let outcome = rig.update(&web).await;
+        assert_eq!(kind(&outcome), Some(ErrorKind::InvalidInput), "{outcome:?}");
+        let found = members(&rig);
+        assert!(found.len() == 2 && wanted.iter().all(|id| found.contains(id)), "{found:?}");
+    }
+    // One of them is the cluster's now.
+    rig.aws.tag(&groups[0], "kubernetes.io/cluster/test", "owned");
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
+    assert!(!rig.aws.rules(&groups[0]).is_empty());
+}
+
+fn sticky(service: &ServiceView) -> ServiceView {
+    let affinity = SessionAffinity::ClientIp(Duration::from_secs(10_800));
+    ServiceView { session_affinity: affinity, ..service.clone() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn affinity_that_is_taken_back_ends_and_what_somebody_else_set_stays() {
+    let rig = Rig::new(1);
+    let web = service("web", &[80]);
+    let is_sticky = |rig: &Rig| {
+        let attributes = rig.aws.attributes(&rig.aws.target_groups()[0].arn);
+        attributes.get("stickiness.enabled").is_some_and(|value| &**value == "true")
+    };
+    rig.settle(&sticky(&web)).await;
+    assert!(is_sticky(&rig));
+    // An attempt that fails does not make it forgotten.
+    rig.aws.fail_next(Action::ModifyTargetGroupAttributes, "InternalFailure");
+    rig.ensure(&web, Depth::Trust).await.result.unwrap_err();
+    rig.settle(&web).await;
+    assert!(!is_sticky(&rig));
+    let arn = rig.aws.target_groups()[0].arn.clone();
+    let attributes = [("stickiness.enabled".into(), "true".into())].into();
+    let by_hand = ModifyTargetGroupAttributes { arn, attributes };
+    rig.aws.client().write(&rig.op(), by_hand, "by hand").await.unwrap();
+    rig.settle(&web).await;
+    assert!(is_sticky(&rig), "no Service asked for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tags_of_an_attempt_that_failed_go_with_their_annotation() {
+    let rig = Rig::new(1);
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    let has = |rig: &Rig| rig.aws.tags(&rig.aws.load_balancers()[0].arn).contains_key("team");
+    let tagged = with(with(web.clone(), "additional-resource-tags", "team=a"), "healthcheck-port", "9000");
+    rig.aws.fail_always(Action::ModifyTargetGroup, "AccessDenied");
+    rig.ensure(&tagged, Depth::Trust).await.result.unwrap_err();
+    assert!(has(&rig));
+    rig.aws.heal();
+    rig.settle(&web).await;
+    assert!(!has(&rig));
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_in_discovered_subnets_cannot_change_and_it_is_told() {
+    let rig = Rig::new(1);
+    let addresses = || (0..3).map(|_| rig.aws.elastic_ip().to_string()).collect::<Vec<_>>();
+    let (first, other) = (addresses(), addresses());
+    let web = with(service("web", &[80]), "eip-allocations", &first.join(","));
+    rig.settle(&web).await;
+    let there = rig.aws.everything();
+    let outcome = rig.ensure(&with(web.clone(), "eip-allocations", &other.join(",")), Depth::Trust).await;
+    let error = outcome.result.unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains(&first[0]), "{error}");
+    assert!(rig.aws.everything() == there);
+    rig.settle(&web).await;
+}
