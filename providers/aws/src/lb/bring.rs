@@ -55,8 +55,9 @@ pub(super) struct Order<'a> {
 
 impl Core {
     pub(super) fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
-        let surroundings = Surroundings::new(&scope, store);
-        Self { observer: Observer::new(scope.clone()), scope, surroundings, memory: Memory::default() }
+        let observer = Observer::new(scope.clone());
+        let surroundings = Surroundings::new(&scope, store, observer.sweeps.clone());
+        Self { observer, scope, surroundings, memory: Memory::default() }
     }
 
     /// Makes everything as wanted.

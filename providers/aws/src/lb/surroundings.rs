@@ -8,7 +8,7 @@ use std::{
 
 use ccm_core::provider::{CloudError, Op};
 
-use super::{interfaces::Interfaces, security::SecurityGroups, vpc::VpcCache};
+use super::{interfaces::Interfaces, security::SecurityGroups, sweep::Sweeps, vpc::VpcCache};
 use crate::{
     api::{
         InstanceId, SecurityGroupId, SubnetId,
@@ -54,9 +54,9 @@ impl Facts {
 }
 
 impl Surroundings {
-    pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>) -> Self {
+    pub(super) fn new(scope: &Scope, store: Arc<InstanceStore>, sweeps: Arc<Sweeps>) -> Self {
         let vpc = VpcCache::new(scope.clone(), store.zones().clone());
-        let security = SecurityGroups::new(scope.clone(), store.clone());
+        let security = SecurityGroups::new(scope.clone(), store.clone(), sweeps);
         Self { vpc, security, interfaces: Interfaces::new(scope.clone(), store.clone()), store }
     }
 

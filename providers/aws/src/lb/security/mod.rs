@@ -11,6 +11,7 @@ mod nodes;
 pub(crate) mod plan;
 mod removal;
 pub(crate) mod rules;
+mod unseen;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,6 +21,7 @@ use std::{
 
 use ccm_core::provider::{CloudError, Op, PlannedChange};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use self::book::{Book, Groups};
 pub use self::managed::{FrontPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
@@ -27,7 +29,7 @@ pub(crate) use self::{
     plan::summary,
     removal::{in_use, references},
 };
-use super::{model::Wanted, names, pods::Pods};
+use super::{model::Wanted, names, pods::Pods, sweep::Sweeps};
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
@@ -70,6 +72,10 @@ pub struct SecurityGroups {
     needs: Mutex<HashMap<Box<str>, Needs>>,
     /// What nobody opens to each load balancer.
     left_alone: Mutex<HashMap<Box<str>, LeftAlone>>,
+    /// Names of load balancers that this process saw go.
+    gone: Mutex<BTreeSet<Box<str>>>,
+    sweeps: Arc<Sweeps>,
+    begun: Instant,
     /// What was taken off along with what another load balancer lost, and could not be granted again yet.
     owed: Mutex<BTreeMap<SecurityGroupId, BTreeSet<Rule>>>,
 }
@@ -85,10 +91,10 @@ pub struct LeftAlone {
 
 impl SecurityGroups {
     /// Makes the part, which knows nothing yet.
-    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
+    pub(super) fn new(scope: Scope, store: Arc<InstanceStore>, sweeps: Arc<Sweeps>) -> Self {
         let book = Book::new(scope.clone());
-        let (needs, left_alone, owed) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { scope, store, book, needs, left_alone, owed }
+        let (needs, left_alone, owed, gone) = Default::default();
+        Self { scope, store, book, needs, left_alone, owed, gone, sweeps, begun: Instant::now() }
     }
 
     /// Grants what the groups of nodes lack: one request for each group that lacks anything. Before the first listener.
@@ -151,10 +157,11 @@ impl SecurityGroups {
         }
         let Some(admission) = self.admission(op, e, age).await? else { return Ok(changes) };
         self.remember(e, &admission);
+        let living = self.living(op, &admission.groups).await?;
         for (id, group) in admission.groups.iter() {
             let wanted = admission.wanted(id);
             let grant = plan::missing(&group.ingress, wanted);
-            let revoke = self.withdrawn(e.lb_name, group, wanted).revoke;
+            let revoke = self.withdrawn(e.lb_name, group, wanted, &living).revoke;
             changes.extend(planned(id, &plan::Change { grant, revoke, ..Default::default() }));
         }
         Ok(changes)

@@ -153,6 +153,7 @@ impl SecurityGroups {
     pub(super) fn remember(&self, e: &Exposure<'_>, admitted: &Admitted) {
         let needs = admitted.chosen.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
         self.needs.lock().insert(e.lb_name.into(), needs);
+        self.gone.lock().remove(e.lb_name);
     }
 
     /// Takes rules of a load balancer off all groups of nodes, but for what `wanted` says of each group.
@@ -164,16 +165,18 @@ impl SecurityGroups {
         wanted: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
     ) -> Result<(), CloudError> {
         self.repay(op).await?;
+        let living = self.living(op, groups).await?;
         for (id, group) in groups {
             let wanted = wanted(id);
-            let revoked = self.withdrawn(lb_name, group, wanted).revoke;
+            let revoked = self.withdrawn(lb_name, group, wanted, &living).revoke;
             if revoked.is_empty() {
                 continue;
             }
+            self.wait_for_others(op, lb_name, &revoked).await?;
             // From here on, whatever becomes of this call.
             self.owe(id, lb_name, &revoked);
             let why = format!("load balancer {lb_name} does not need it");
-            let amended = self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted)).await;
+            let amended = self.book.amend(op, id, &why, |group| self.withdrawn(lb_name, group, wanted, &living)).await;
             // Whoever came to need it meanwhile saw that it was there.
             self.owe(id, lb_name, &revoked);
             amended?;
@@ -224,8 +227,14 @@ impl SecurityGroups {
         Ok(())
     }
 
-    /// Works out what to take off a group.
-    pub(super) fn withdrawn(&self, lb_name: &str, group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> Change {
+    /// Works out what to take off a group. `living`: load balancers that are there, whether or not their needs are known.
+    pub(super) fn withdrawn(
+        &self,
+        lb_name: &str,
+        group: &SecurityGroup,
+        wanted: &BTreeSet<Rule>,
+        living: &BTreeSet<Box<str>>,
+    ) -> Change {
         let foreign = Cluster::any(&group.tags) && !self.scope.cluster.has(&group.tags);
         if foreign || self.is_protected(&group.id) {
             return Change::default();
@@ -235,10 +244,11 @@ impl SecurityGroups {
         let needed: Vec<Rule> = needed.into_iter().chain(wanted.iter().cloned()).collect();
         let mut others = plan::orphaned_mtu(&group.ingress, &revoke, &needed);
         if group.ingress.iter().any(|rule| rules::health_of(rule).is_some()) {
-            let alive: BTreeSet<Box<str>> = self.needs.lock().keys().cloned().collect();
-            let alive = |name: &str| name == lb_name || alive.contains(name);
+            let known: BTreeSet<Box<str>> = self.needs.lock().keys().cloned().collect();
+            let known = |name: &str| name == lb_name || known.contains(name);
             // A balancer whose needs are not known yet may need a health rule that another's name is on.
-            if group.ingress.iter().filter_map(rules::client_of).all(alive) {
+            if group.ingress.iter().filter_map(rules::client_of).all(known) {
+                let alive = |name: &str| known(name) || living.contains(name);
                 others.extend(plan::orphaned_health(&group.ingress, &needed, alive));
             } else {
                 revoke.retain(|rule| rules::health_of(rule).is_none());

@@ -85,11 +85,17 @@ pub(crate) fn after(observed: &[Rule], change: &Change) -> Vec<Rule> {
 /// Returns the health rules of load balancers that are gone, which stayed because others might have needed them: those of
 /// names under which no client rule is there, and nothing in `needed`. `alive` tells of names that are known to be there.
 pub(crate) fn orphaned_health(observed: &[Rule], needed: &[Rule], alive: impl Fn(&str) -> bool) -> Vec<Rule> {
-    let clients: BTreeSet<&str> = observed.iter().filter_map(rules::client_of).collect();
+    let nameless: BTreeSet<&str> = without_clients(observed).collect();
     let gone = |rule: &&Rule| {
-        rules::health_of(rule).is_some_and(|name| !clients.contains(name) && !alive(name)) && !holds(needed, rule)
+        rules::health_of(rule).is_some_and(|name| nameless.contains(name) && !alive(name)) && !holds(needed, rule)
     };
     observed.iter().filter(gone).cloned().collect()
+}
+
+/// Returns the names that are on health rules and on no client rule.
+pub(crate) fn without_clients(observed: &[Rule]) -> impl Iterator<Item = &str> {
+    let clients: BTreeSet<&str> = observed.iter().filter_map(rules::client_of).collect();
+    observed.iter().filter_map(rules::health_of).filter(move |name| !clients.contains(name))
 }
 
 /// Tells whether a rule is there, under any description.

@@ -59,6 +59,14 @@ pub(crate) fn is_of(rule: &Rule, lb_name: &str) -> bool {
     [CLIENT, HEALTH, GROUP].iter().any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
 }
 
+/// Tells whether a rule is a load balancer's, for its clients, at a port that more than one may lead to: that of pods, which
+/// is not one of a node.
+pub(crate) fn may_be_shared(rule: &Rule) -> bool {
+    let of_clients = [CLIENT, GROUP].iter().any(|prefix| rule.description.starts_with(prefix));
+    let (first, last) = (i32::from(NODE_PORTS.0), i32::from(NODE_PORTS.1));
+    of_clients && rule.ports.is_some_and(|(from, to)| from < first || to > last)
+}
+
 /// How nodes admit a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission<'a> {

@@ -47,7 +47,8 @@ pub(super) fn part(world: &World, settings: Settings) -> SecurityGroups {
         vpc: world.vpc.clone(),
         settings: Arc::new(settings),
     };
-    SecurityGroups::new(scope.clone(), InstanceStore::new(scope))
+    let (store, sweeps) = (InstanceStore::new(scope.clone()), Arc::new(Sweeps::new(scope.clone())));
+    SecurityGroups::new(scope, store, sweeps)
 }
 
 impl Case {

@@ -1,11 +1,13 @@
 //! Rules for targets of type `ip`: on the security groups of the interfaces that pods have.
 
+use std::time::Duration;
+
 use ccm_core::{
     k8s::ServiceView,
     provider::{Depth, LbOutcome, Progress},
 };
 
-use super::rig::{POD, Rig, service, slice, slice_at, with};
+use super::rig::{POD, Rig, published, service, slice, slice_at, with};
 use crate::{
     api::{
         Action, SecurityGroupId,
@@ -179,7 +181,7 @@ async fn a_pod_with_an_interface_of_its_own_is_asked_for_once_and_opened_where_i
     assert_eq!(rig.reasons(), [""; 0]);
     rig.aws.reset_calls();
     // Long after, but before everything is compared.
-    tokio::time::advance(std::time::Duration::from_secs(1200)).await;
+    tokio::time::advance(Duration::from_secs(1200)).await;
     assert!(is_done(&rig.update(&web).await));
     assert_eq!(rig.aws.calls(Action::DescribeNetworkInterfaces) + rig.aws.writes(), 0);
 
@@ -212,7 +214,7 @@ async fn a_group_that_is_not_the_clusters_is_never_changed_and_told_once() {
         instance("10.0.128.92", &[&other]).tag(tagged.0, tagged.1).launch(),
         instance("10.0.128.93", &[&untagged, &strange]).tag(tagged.0, tagged.1).launch(),
     ];
-    rig.store.look_up(&rig.op(), &launched, std::time::Duration::MAX).await.unwrap();
+    rig.store.look_up(&rig.op(), &launched, Duration::MAX).await.unwrap();
     let web = pods(service("web", &[80]));
     let inside = ["10.0.128.90", "10.0.128.91", "10.0.128.92", "10.0.128.93", "10.0.128.99"];
     rig.pods = vec![slice(&inside.map(|ip| (ip, true, false))), slice(&[("192.168.7.7", true, false)])];
@@ -248,7 +250,7 @@ async fn the_only_group_of_a_nodes_interface_counts_without_a_tag_as_it_does_for
     let group = rig.aws.security_group(&rig.world.vpc, "plain", &[]);
     let node = rig.aws.instance(&rig.world.private[0]).private_ip("10.0.128.91").group(&group);
     let node = node.tag("kubernetes.io/cluster/test", "owned").launch();
-    rig.store.look_up(&rig.op(), &[node], std::time::Duration::MAX).await.unwrap();
+    rig.store.look_up(&rig.op(), &[node], Duration::MAX).await.unwrap();
     rig.pods = vec![slice(&[("10.0.128.91", true, false)])];
     rig.settle(&pods(service("web", &[80]))).await;
     assert_eq!(rules(&rig.aws, &group).await, FROM_SUBNETS);
@@ -334,6 +336,53 @@ async fn what_two_services_need_alike_stays_when_one_goes() {
     rig.remove(&one).await;
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
     rig.remove(&two).await;
+    assert_eq!(rules(&rig.aws, &rig.world.node_group).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_service_may_need_stays_until_that_one_was_looked_at() {
+    for is_looked_at in [true, false] {
+        let rig = Rig::new(1);
+        let (one, two) = (pods(service("web", &[80])), pods(service("api", &[80])));
+        let one = published(&one, &rig.settle(&one).await);
+        let two = published(&two, &rig.settle(&two).await);
+        let rig = rig.restart();
+        for _ in 0..3 {
+            let error = rig.delete(&one).await.unwrap_err();
+            assert!(error.to_string().contains("was not looked at yet"), "{error}");
+            assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
+        }
+        if is_looked_at {
+            assert_eq!(rig.plan(&two).await.unwrap(), []);
+            rig.remove(&one).await;
+        } else {
+            // One that cannot be served never is.
+            tokio::time::sleep(Duration::from_mins(11)).await;
+            rig.remove(&one).await;
+            rig.settle(&two).await;
+        }
+        assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
+        rig.remove(&two).await;
+        assert_eq!(rules(&rig.aws, &rig.world.node_group).await, [""; 0]);
+    }
+}
+
+/// Its clients come in by the other's rule, so that none bears its name.
+#[tokio::test(start_paused = true)]
+async fn a_health_rule_stays_after_a_restart_as_long_as_its_balancer_is_there() {
+    let rig = Rig::new(1);
+    let (one, two) = (pods(service("web", &[80])), with(pods(service("api", &[80])), "healthcheck-port", "9000"));
+    let one = published(&one, &rig.settle(&one).await);
+    let two = published(&two, &rig.settle(&two).await);
+    let before = rules(&rig.aws, &rig.world.node_group).await;
+    let rig = rig.restart();
+    assert_eq!(rig.plan(&one).await.unwrap(), []);
+    rig.settle(&one).await;
+    assert_eq!(rules(&rig.aws, &rig.world.node_group).await, before);
+    rig.settle(&two).await;
+    rig.remove(&two).await;
+    assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
+    rig.remove(&one).await;
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, [""; 0]);
 }
 
