@@ -339,6 +339,23 @@ async fn what_two_services_need_alike_stays_when_one_goes() {
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, [""; 0]);
 }
 
+/// What one gives up while the other sees that it is there, and takes it for its own.
+#[tokio::test(start_paused = true)]
+async fn a_need_that_comes_up_while_the_rule_is_taken_off_is_met() {
+    for wait in 0..60 {
+        let rig = Rig::new(1);
+        let (one, two) = (pods(service("web", &[80])), pods(service("api", &[80])));
+        rig.settle(&one).await;
+        rig.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
+        let goes = async {
+            tokio::time::sleep(Duration::from_millis(wait * 40)).await;
+            rig.remove(&one).await;
+        };
+        tokio::join!(goes, async { drop(rig.settle(&two).await) });
+        assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS, "{wait}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_another_service_may_need_stays_until_that_one_was_looked_at() {
     for is_looked_at in [true, false] {

@@ -186,32 +186,6 @@ async fn a_health_rule_stays_after_a_restart_while_another_balancer_may_need_it(
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
 }
 
-/// What one gives up while the other sees that it is there and takes it for its own.
-#[tokio::test(start_paused = true)]
-async fn a_need_that_comes_up_while_the_rule_is_taken_off_is_met() {
-    let shared = |n: u16| Wanted { listeners: vec![checked_at(listener(30000 + n), 10256)], ..nth(n) };
-    for wait in 0..40 {
-        let case = Case::new();
-        case.ensure(&shared(1), None).await.unwrap();
-        case.world.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
-        let (one, two) = (shared(1), shared(2));
-        let release = case.part.release(&case.op, &one.owner, "a1", &[]);
-        let ensure = async {
-            tokio::time::sleep(Duration::from_millis(wait * 10)).await;
-            case.ensure(&two, None).await
-        };
-        let (released, ensured) = tokio::join!(release, ensure);
-        released.unwrap();
-        ensured.unwrap();
-        let rules = case.rules(&case.world.node_group).await;
-        for net in ["10.0.0.0/20", "10.0.16.0/20"] {
-            let health = format!("tcp 10256-10256 {net} health=");
-            assert!(rules.iter().any(|rule| rule.starts_with(&health)), "{wait}: {rules:?}");
-        }
-        assert!(!rules.iter().any(|rule| rule.ends_with("client=a1")), "{wait}: {rules:?}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_somebody_granted_meanwhile_is_left_out() {
     let case = Case::new();
