@@ -256,7 +256,7 @@ impl Core {
 
     /// Says how a Service stands to the balancer that is known.
     pub(super) fn standing(&self, order: &Order<'_>, seen: &Seen) -> Standing {
-        standing(&self.cluster, &order.wanted.owner, observe::is_served(order.service), &seen.balancer)
+        standing(&self.cluster, &order.wanted.owner, observe::is_shown(order.service), &seen.balancer)
     }
 
     pub(super) fn side<'a>(&'a self, order: &'a Order<'_>, seen: &'a Seen, standing: &'a Standing) -> Side<'a> {

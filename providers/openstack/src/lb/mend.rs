@@ -82,7 +82,7 @@ impl Core {
     /// Service's is left to its owner.
     async fn mend(&self, op: &Op, order: &Order<'_>, balancer: &LoadBalancer, known: &mut Known) -> Halt {
         let served = observe::is_served(order.service);
-        let standing = standing(&self.cluster, &order.wanted.owner, served, balancer);
+        let standing = standing(&self.cluster, &order.wanted.owner, observe::is_shown(order.service), balancer);
         let failed = |what: &str| {
             let message = format!("load balancer {} is in error{what}", balancer.id);
             Halt::Failed(CloudError::transient(message))

@@ -40,7 +40,12 @@ impl<'a> Question<'a> {
 
 /// Tells whether a Service was served before: it shows an address, or did.
 pub(super) fn is_served(service: &ServiceView) -> bool {
-    !service.status.ingress.is_empty() || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+    is_shown(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+}
+
+/// Tells whether a Service shows an address. What it shows is not copied with it, as its annotations are.
+pub(super) fn is_shown(service: &ServiceView) -> bool {
+    !service.status.ingress.is_empty()
 }
 
 /// Finds the balancer: by ID, else by its names. One that is on its way out counts only by ID.

@@ -24,13 +24,13 @@ pub struct Former {
     pub name: Box<str>,
 }
 
-/// Tells how a Service stands to a balancer. `served`: it was already, so that a balancer that carries its name but for
-/// that of the cluster is its own, and not another cluster's.
-pub fn standing(cluster: &str, who: &OwnerName, served: bool, balancer: &LoadBalancer) -> Standing {
+/// Tells how a Service stands to a balancer. `shown`: it shows an address, so that a balancer that carries its name but for
+/// that of the cluster is its own, and not another cluster's: a copy of a Service has its annotations, and shows nothing.
+pub fn standing(cluster: &str, who: &OwnerName, shown: bool, balancer: &LoadBalancer) -> Standing {
     let name = names::load_balancer(cluster, &who.namespace, &who.name);
     let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
     let owner = *balancer.name == *name || legacy;
-    let former = former(cluster, who, balancer).filter(|_| served && !owner);
+    let former = former(cluster, who, balancer).filter(|_| shown && !owner);
     Standing { owner: owner || former.as_ref().is_some_and(|former| *former.name == *balancer.name), name, former }
 }
 
