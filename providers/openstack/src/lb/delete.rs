@@ -47,7 +47,8 @@ impl Core {
                 self.memory.put(uid, known);
             }
             Err(_) => {
-                let mut left = Known { deleting: known.deleting.take(), ..Known::default() };
+                let (failed_over, deleting) = (known.failed_over, known.deleting.take());
+                let mut left = Known { failed_over, deleting, ..Known::default() };
                 left.touch(self.memory.rounds.now());
                 self.memory.put(uid, left);
             }
@@ -110,7 +111,9 @@ impl Core {
             return Ok(false);
         }
         match &balancer.provisioning_status {
-            ProvisioningStatus::Active | ProvisioningStatus::Error => known.waiting = None,
+            ProvisioningStatus::Active => known.waiting = None,
+            // It can be deleted as a whole.
+            ProvisioningStatus::Error => {}
             ProvisioningStatus::PendingDelete => {
                 known.deleting = Some(id.clone().into());
                 return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
@@ -156,7 +159,9 @@ impl Core {
             floating::release(api, port).await?;
         }
         let id = seen.balancer.id.clone();
-        if !self.settings.cascade_delete {
+        // Of one in error nothing can be taken off.
+        let cascade = self.settings.cascade_delete || seen.balancer.provisioning_status == ProvisioningStatus::Error;
+        if !cascade {
             if seen.listeners.is_empty() && seen.pools.is_empty() {
                 seen.listeners = api.listeners(&id).await?;
                 seen.pools = api.pools(&id).await?;
@@ -167,7 +172,7 @@ impl Core {
                 return Err(self.pending(op, known, &format!("load balancer {id} is taken apart")));
             }
         }
-        match api.delete_balancer(&id, self.settings.cascade_delete, why).await {
+        match api.delete_balancer(&id, cascade, why).await {
             Ok(()) => {}
             Err(error) if error.is_immutable() => {
                 return Err(self.pending(op, known, &format!("load balancer {id} is busy")));
@@ -175,7 +180,6 @@ impl Core {
             Err(error) => return Err(error.into()),
         }
         known.deleting = Some(id.clone().into());
-        known.waiting = None;
         known.touch(self.memory.rounds.now());
         self.until_gone(op, doomed, known, &id).await
     }
@@ -223,6 +227,9 @@ impl Core {
             let Some(step) = plan::withdrawal(seen, standing, self.features.tags).into_iter().next() else {
                 return Ok(());
             };
+            if seen.balancer.provisioning_status == ProvisioningStatus::Error {
+                return Err(self.fail_over(op, known, &id).await);
+            }
             self.step(op, known, &step).await?;
         }
     }

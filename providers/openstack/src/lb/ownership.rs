@@ -56,6 +56,13 @@ impl Standing {
         listener.tags.iter().any(|tag| self.is_own_tag(tag)) || (listener.tags.is_empty() && self.owner)
     }
 
+    /// Tells whether a balancer was made for a Service that is gone, and this one is on it.
+    pub fn is_left(&self, balancer: &LoadBalancer) -> bool {
+        let has = |name: &str| balancer.tags.iter().any(|tag| tag == name);
+        let listed = balancer.tags.iter().any(|tag| self.is_own_tag(tag));
+        listed && balancer.name.starts_with(names::PREFIX) && !has(&balancer.name)
+    }
+
     /// Returns the tags of other Services.
     pub fn others<'a>(&'a self, balancer: &'a LoadBalancer) -> impl Iterator<Item = &'a str> {
         let tags = balancer.tags.iter().map(|tag| &**tag);

@@ -165,3 +165,77 @@ async fn a_renamed_cluster_keeps_its_balancers() {
     assert_eq!(rig.listeners()[0].tags, ["team", name]);
     assert_eq!(rig.plan(&web).await.unwrap(), []);
 }
+
+fn failovers(rig: &Rig) -> usize {
+    rig.requests().iter().filter(|request| request.ends_with("/failover")).count()
+}
+
+/// Two Services on one balancer.
+async fn shared(rig: &Rig) -> (ccm_core::k8s::ServiceView, ccm_core::k8s::ServiceView) {
+    let first = rig.settle(&service("one", &[80])).await;
+    let second = with(service("two", &[443]), "load-balancer-id", &rig.the_lb().id);
+    (first, rig.settle(&second).await)
+}
+
+async fn break_it(rig: &Rig) {
+    let id = rig.the_lb().id;
+    rig.change(|state, _| octavia::force_error(state, &id).unwrap()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_balancer_in_error_is_taken_away_once_that_is_failed_over() {
+    for owner_goes in [true, false] {
+        let rig = Rig::new(1).await;
+        let (first, second) = shared(&rig).await;
+        break_it(&rig).await;
+        let rig = rig.restart().await;
+        let (goes, stays, port) = if owner_goes { (first, second, 443) } else { (second, first, 80) };
+        rig.remove(&goes).await;
+        assert_eq!(failovers(&rig), 1);
+        assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
+        assert_eq!(rig.listeners().iter().map(|listener| listener.protocol_port).collect::<Vec<_>>(), [port]);
+        assert_eq!(rig.plan(&stays).await.unwrap(), []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_balancer_that_stays_in_error_is_not_asked_for_each_second() {
+    let rig = Rig::new(1).await;
+    let (first, _) = shared(&rig).await;
+    break_it(&rig).await;
+    rig.octavia(|settings| (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 99)).await;
+    rig.requests();
+    let mut last = rig.delete(&first).await;
+    for _ in 0..20 {
+        let Ok(Progress::Pending { after, .. }) = last else { break };
+        tokio::time::sleep(after).await;
+        last = rig.delete(&first).await;
+    }
+    for _ in 0..3 {
+        assert!(last.unwrap_err().to_string().contains("is in error"));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        last = rig.delete(&first).await;
+    }
+    assert_eq!((failovers(&rig), rig.lbs().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_in_error_whose_owner_is_gone_is_mended_by_those_that_are_left() {
+    let rig = Rig::new(1).await;
+    let (first, second) = shared(&rig).await;
+    rig.remove(&first).await;
+    break_it(&rig).await;
+    let rig = rig.restart().await;
+    assert_eq!(&*rig.plan(&second).await.unwrap()[0].operation, "loadbalancer_failover");
+    rig.settle(&second).await;
+    assert_eq!((rig.reasons(), rig.lbs().len()), (vec!["LoadBalancerFailover"], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_balancer_in_error_goes_at_once_also_where_others_are_taken_apart() {
+    let rig = Rig::with(1, |settings, _| settings.cascade_delete = false).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    break_it(&rig).await;
+    rig.remove(&web).await;
+    assert!(rig.lbs().is_empty() && rig.listeners().is_empty() && rig.floating_ips().is_empty());
+}
