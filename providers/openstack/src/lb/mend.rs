@@ -114,9 +114,10 @@ impl Core {
         if !self.features.failover || lately {
             return in_error(id, "");
         }
-        known.failed_over = Some(Instant::now());
         match self.api(op).fail_over(id, "it is in error").await {
             Ok(()) => {
+                // One that was never sent, or refused, is tried again.
+                known.failed_over = Some(Instant::now());
                 op.event(EventKind::Warning, "LoadBalancerFailover", &format!("load balancer {id} was in error"));
                 if let Some(seen) = &mut known.seen {
                     seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;

@@ -239,3 +239,16 @@ async fn a_whole_balancer_in_error_goes_at_once_also_where_others_are_taken_apar
     rig.remove(&web).await;
     assert!(rig.lbs().is_empty() && rig.listeners().is_empty() && rig.floating_ips().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_that_was_refused_is_asked_for_again() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    break_it(&rig).await;
+    let path = format!("/load-balancer/v2.0/lbaas/loadbalancers/{}/failover", rig.the_lb().id);
+    rig.local.cloud().faults.add(Fault::new(path, FaultKind::status(503)));
+    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    rig.local.cloud().faults.clear();
+    rig.try_settle(&web, 20).await.unwrap();
+    assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
+}
