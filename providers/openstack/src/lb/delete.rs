@@ -10,6 +10,7 @@ use openstack_api::{
 };
 
 use super::{
+    annotations,
     bring::{Core, Halt},
     floating,
     memory::Known,
@@ -66,12 +67,12 @@ impl Core {
         } else {
             match self.find(op, doomed).await? {
                 Some(balancer) => ours = self.take_away_from(op, doomed, known, balancer).await?,
-                None => {
-                    if !doomed.keep {
-                        let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
-                        floating::release_left(api, &description).await?;
-                    }
+                // An address that an earlier Service of this name kept looks the same.
+                None if !doomed.keep && had_balancer(doomed.service) => {
+                    let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
+                    floating::release_left(api, &description).await?;
                 }
+                None => {}
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
@@ -233,4 +234,9 @@ impl Core {
             self.step(op, known, &step).await?;
         }
     }
+}
+
+/// Tells whether a Service had a balancer, by what was written down of it.
+fn had_balancer(service: &ServiceView) -> bool {
+    observe::is_served(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ID.key())
 }

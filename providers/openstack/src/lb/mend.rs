@@ -92,7 +92,7 @@ impl Core {
             let why = "it could not be made";
             op.event(EventKind::Warning, "LoadBalancerCreateFailed", &format!("load balancer {} {why}", balancer.id));
             known.doubt();
-            if let Some(port) = balancer.vip_port_id.as_deref()
+            if let (Some(port), false) = (balancer.vip_port_id.as_deref(), order.wanted.floating.keep)
                 && let Err(error) = floating::release(api, port).await
             {
                 return error.into();

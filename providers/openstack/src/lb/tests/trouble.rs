@@ -252,3 +252,26 @@ async fn a_failover_that_was_refused_is_asked_for_again() {
     rig.try_settle(&web, 20).await.unwrap();
     assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_could_not_be_made_goes_without_the_address_that_is_to_be_kept() {
+    let rig = Rig::new(1).await;
+    let new = with(service("web", &[80]), "keep-floatingip", "true");
+    rig.settle(&new).await;
+    let kept = rig.floating_ips().remove(0).id;
+    break_it(&rig).await;
+    let rig = rig.restart().await;
+    // Nothing was written down of it.
+    rig.settle(&new).await;
+    assert!(rig.floating_ips().iter().any(|floating| floating.id == kept), "{:?}", rig.floating_ips());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_never_had_a_balancer_leaves_the_address_that_an_earlier_one_kept() {
+    let rig = Rig::new(1).await;
+    let earlier = rig.settle(&with(service("web", &[80]), "keep-floatingip", "true")).await;
+    rig.remove(&earlier).await;
+    assert_eq!((rig.lbs().len(), rig.floating_ips().len()), (0, 1));
+    rig.remove(&service("web", &[80])).await;
+    assert_eq!(rig.floating_ips().len(), 1);
+}
