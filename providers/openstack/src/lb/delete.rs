@@ -21,6 +21,7 @@ use super::{
     plan,
     seen::Seen,
 };
+use crate::client::OsError;
 
 /// What is to go.
 pub(super) struct Doomed<'a> {
@@ -139,17 +140,23 @@ impl Core {
         Ok(true)
     }
 
-    /// Tells whether nobody else has anything on a balancer. Of one that bears this Service's own name that is known by its
-    /// tags; of another its listeners are asked for.
+    /// Tells whether nobody else has anything on a balancer. Its tags alone do not say: of two Services that write them at the
+    /// same time one takes the other's off.
     async fn is_all_mine(&self, op: &Op, standing: &Standing, seen: &mut Seen) -> Result<bool, Halt> {
         if standing.owner {
-            return Ok(true);
+            return Ok(!self.has_others(op, standing, &seen.balancer.id).await?);
         }
         if !self.features.tags {
             return Ok(false);
         }
         observe::children(self.api(op), seen, standing).await?;
         Ok(seen.listeners.iter().all(|listener| standing.is_mine(listener)))
+    }
+
+    /// Tells whether other Services have listeners on a balancer.
+    pub(super) async fn has_others(&self, op: &Op, standing: &Standing, id: &str) -> Result<bool, OsError> {
+        let tags = self.features.tags;
+        Ok(tags && self.api(op).listeners(id).await?.iter().any(|listener| standing.is_anothers(listener)))
     }
 
     /// Deletes a whole balancer: its floating IP first, while its port says which one that is.

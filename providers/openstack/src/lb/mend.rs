@@ -86,9 +86,13 @@ impl Core {
         if !standing.owner && !standing.is_left(balancer) {
             return in_error(&balancer.id, ", and another Service's");
         }
-        let shared = standing.others(balancer).next().is_some();
         let api = self.api(op);
-        if standing.owner && !served && !shared {
+        if standing.owner && !served && standing.others(balancer).next().is_none() {
+            match self.has_others(op, &standing, &balancer.id).await {
+                Ok(false) => {}
+                Ok(true) => return self.fail_over(op, known, &balancer.id).await,
+                Err(error) => return error.into(),
+            }
             let why = "it could not be made";
             op.event(EventKind::Warning, "LoadBalancerCreateFailed", &format!("load balancer {} {why}", balancer.id));
             known.doubt();

@@ -63,6 +63,11 @@ impl Standing {
         listed && balancer.name.starts_with(names::PREFIX) && !has(&balancer.name)
     }
 
+    /// Tells whether a listener has the tag of another Service.
+    pub fn is_anothers(&self, listener: &Listener) -> bool {
+        listener.tags.iter().any(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
+    }
+
     /// Returns the tags of other Services.
     pub fn others<'a>(&'a self, balancer: &'a LoadBalancer) -> impl Iterator<Item = &'a str> {
         let tags = balancer.tags.iter().map(|tag| &**tag);
