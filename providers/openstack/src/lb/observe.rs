@@ -115,6 +115,22 @@ pub(super) async fn members(api: Api<'_>, seen: &mut Seen, standing: &Standing) 
         }
         seen.members.insert(pool.id, members.into_iter().map(SeenMember::from).collect());
     }
+    if standing.renames_all() {
+        others_monitors(api, seen).await?;
+    }
+    Ok(())
+}
+
+/// Reads the monitors of all pools, because others' are to be renamed too.
+async fn others_monitors(api: Api<'_>, seen: &mut Seen) -> Result<(), OsError> {
+    let ids: Vec<String> = seen.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
+    for id in ids {
+        if !seen.monitors.contains_key(&id)
+            && let Some(monitor) = api.monitor(&id).await?
+        {
+            seen.monitors.insert(id, monitor);
+        }
+    }
     Ok(())
 }
 

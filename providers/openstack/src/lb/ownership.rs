@@ -74,10 +74,29 @@ impl Standing {
         tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
-    /// Returns tags with this Service's among them, each once, and all others as they are.
+    /// Returns the new name of something that is called after the cluster's former name; `None` for all else.
+    pub fn renamed(&self, name: &str) -> Option<Box<str>> {
+        let former = &self.former.as_ref()?.cluster;
+        let renamed = names::rename(former, names::cluster_of(&self.name), name);
+        (names::cluster_of(name) == &**former && *renamed != *name).then_some(renamed)
+    }
+
+    /// Tells whether this Service renames what others have on its balancer: once that has its new name, nothing says any more
+    /// how theirs was called.
+    pub fn renames_all(&self) -> bool {
+        self.owner && self.former.is_some()
+    }
+
+    /// Returns tags of another Service as they are to be.
+    pub fn retagged(&self, tags: &[String]) -> Vec<String> {
+        let renamed = |tag: &String| self.renamed(tag).filter(|_| self.renames_all() && tag.starts_with(names::PREFIX));
+        tags.iter().map(|tag| renamed(tag).map_or_else(|| tag.clone(), Into::into)).collect()
+    }
+
+    /// Returns tags with this Service's among them, each once, and all others as they are, but for the name of the cluster.
     pub fn tagged(&self, tags: &[String]) -> Vec<String> {
         let former = |tag: &&String| self.former.as_ref().is_none_or(|former| *former.name != ***tag);
-        let mut tags: Vec<String> = tags.iter().filter(former).cloned().collect();
+        let mut tags = self.retagged(&tags.iter().filter(former).cloned().collect::<Vec<_>>());
         if !tags.iter().any(|tag| **tag == *self.name) {
             tags.push(self.name.to_string());
         }
