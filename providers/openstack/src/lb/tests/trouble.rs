@@ -8,7 +8,7 @@ use openstack_local::{
     server::{Fault, FaultKind},
 };
 
-use super::rig::{Rig, service, shown, with};
+use super::rig::{Rig, annotation, published, service, shown, with};
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
@@ -274,4 +274,28 @@ async fn a_service_that_never_had_a_balancer_leaves_the_address_that_an_earlier_
     assert_eq!((rig.lbs().len(), rig.floating_ips().len()), (0, 1));
     rig.remove(&service("web", &[80])).await;
     assert_eq!(rig.floating_ips().len(), 1);
+}
+
+/// Until a Service shows an address, its balancer is found by its name.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_goes_before_it_serves_is_made_anew() {
+    let rig = Rig::new(1).await;
+    rig.local.cloud().faults.add(Fault::new("/network/v2.0/floatingips", FaultKind::status(500)));
+    let mut web = service("web", &[80]);
+    for _ in 0..10 {
+        let outcome = rig.ensure(&web, Depth::Verify).await;
+        web = published(&web, &outcome);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let id = rig.the_lb().id;
+    assert_eq!((rig.listeners().len(), annotation(&web, "load-balancer-id")), (1, None));
+    rig.local.cloud().faults.clear();
+    rig.change(|state, cx| {
+        octavia::load_balancers::delete(state, cx, &id, true).unwrap();
+        octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(60));
+    })
+    .await;
+    let web = rig.settle(&web).await;
+    assert_ne!(rig.the_lb().id, id);
+    assert_eq!(annotation(&web, "load-balancer-id"), Some(&*rig.the_lb().id));
 }
