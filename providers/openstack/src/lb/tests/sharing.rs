@@ -1,6 +1,6 @@
 //! Several Services on one balancer.
 
-use ccm_core::provider::Depth;
+use ccm_core::{k8s::ServiceView, provider::Depth};
 
 use super::rig::{Rig, annotation, service, shown, with};
 
@@ -211,4 +211,17 @@ async fn a_tag_that_another_wrote_meanwhile_stays() {
     };
     tokio::join!(rig.settle(&two), theirs);
     assert_eq!(tags(&rig), [tag("one"), tag("three"), tag("two")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_follow_the_nodes_also_while_a_change_is_refused() {
+    let mut rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    let refused = ServiceView { ports: service("two", &[80, 443]).ports, ..second };
+    assert!(rig.ensure(&refused, Depth::Verify).await.result.is_err());
+    rig.add_node().await;
+    rig.update(&refused).await.unwrap();
+    assert_eq!(rig.members(443).len(), 2);
 }
