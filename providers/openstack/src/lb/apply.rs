@@ -30,6 +30,13 @@ pub(super) async fn apply(api: Api<'_>, seen: &mut Seen, step: &Step) -> Result<
     match &step.change {
         Change::Balancer(update) => {
             let id = seen.balancer.id.clone();
+            // Tags are written as a whole, and another Service may have put its own there meanwhile.
+            if !update.tags.is_keep() {
+                let now = api.balancer(&id).await?;
+                if now.is_none_or(|now| now.tags != seen.balancer.tags) {
+                    return Ok(Ended::Replan);
+                }
+            }
             let answer: LoadBalancer = api.update(call, &["loadbalancers", &id], update, why).await?;
             seen.balancer = answer;
         }

@@ -256,7 +256,7 @@ impl Core {
 
     /// Says how a Service stands to the balancer that is known.
     pub(super) fn standing(&self, order: &Order<'_>, seen: &Seen) -> Standing {
-        standing(&self.cluster, &order.wanted.owner, observe::is_served(order.service), &seen.balancer)
+        standing(&self.cluster, &order.wanted.owner, observe::is_shown(order.service), &seen.balancer)
     }
 
     pub(super) fn side<'a>(&'a self, order: &'a Order<'_>, seen: &'a Seen, standing: &'a Standing) -> Side<'a> {
@@ -496,7 +496,8 @@ pub(super) fn unsettled(error: CloudError) -> CloudError {
     }
 }
 
-/// Makes the outcome: with the ID as soon as the balancer was made, with the address as soon as it serves.
+/// Makes the outcome: with the ID and the address as soon as the balancer serves. Until then its name finds it: an ID would
+/// be taken for one that a person wrote down, whose balancer has to be there.
 fn publish(order: &Order<'_>, known: &Known, shown: Option<IpAddr>, result: Result<Progress, CloudError>) -> LbOutcome {
     let mut outcome = LbOutcome { status: None, annotations: BTreeMap::new(), result };
     let mut annotate = |row: &annotations::Annotation, value: String| {
@@ -505,8 +506,9 @@ fn publish(order: &Order<'_>, known: &Known, shown: Option<IpAddr>, result: Resu
             outcome.annotations.insert(key, Some(value.into()));
         }
     };
+    let serves = shown.is_some() || observe::is_served(order.service);
     let made = |seen: &&Seen| seen.balancer.provisioning_status != ProvisioningStatus::PendingCreate;
-    if let Some(seen) = known.seen.as_ref().filter(made) {
+    if let Some(seen) = known.seen.as_ref().filter(|seen| serves && made(seen)) {
         annotate(&annotations::LOAD_BALANCER_ID, seen.balancer.id.clone());
     }
     if let Some(address) = shown {

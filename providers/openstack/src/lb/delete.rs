@@ -10,6 +10,7 @@ use openstack_api::{
 };
 
 use super::{
+    annotations,
     bring::{Core, Halt},
     floating,
     memory::Known,
@@ -20,6 +21,7 @@ use super::{
     plan,
     seen::Seen,
 };
+use crate::client::OsError;
 
 /// What is to go.
 pub(super) struct Doomed<'a> {
@@ -47,7 +49,8 @@ impl Core {
                 self.memory.put(uid, known);
             }
             Err(_) => {
-                let mut left = Known { deleting: known.deleting.take(), ..Known::default() };
+                let (failed_over, deleting) = (known.failed_over, known.deleting.take());
+                let mut left = Known { failed_over, deleting, ..Known::default() };
                 left.touch(self.memory.rounds.now());
                 self.memory.put(uid, left);
             }
@@ -65,12 +68,12 @@ impl Core {
         } else {
             match self.find(op, doomed).await? {
                 Some(balancer) => ours = self.take_away_from(op, doomed, known, balancer).await?,
-                None => {
-                    if !doomed.keep {
-                        let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
-                        floating::release_left(api, &description).await?;
-                    }
+                // An address that an earlier Service of this name kept looks the same.
+                None if !doomed.keep && had_balancer(doomed.service) => {
+                    let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
+                    floating::release_left(api, &description).await?;
                 }
+                None => {}
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
@@ -110,7 +113,9 @@ impl Core {
             return Ok(false);
         }
         match &balancer.provisioning_status {
-            ProvisioningStatus::Active | ProvisioningStatus::Error => known.waiting = None,
+            ProvisioningStatus::Active => known.waiting = None,
+            // It can be deleted as a whole.
+            ProvisioningStatus::Error => {}
             ProvisioningStatus::PendingDelete => {
                 known.deleting = Some(id.clone().into());
                 return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
@@ -135,17 +140,23 @@ impl Core {
         Ok(true)
     }
 
-    /// Tells whether nobody else has anything on a balancer. Of one that bears this Service's own name that is known by its
-    /// tags; of another its listeners are asked for.
+    /// Tells whether nobody else has anything on a balancer. Its tags alone do not say: of two Services that write them at the
+    /// same time one takes the other's off.
     async fn is_all_mine(&self, op: &Op, standing: &Standing, seen: &mut Seen) -> Result<bool, Halt> {
         if standing.owner {
-            return Ok(true);
+            return Ok(!self.has_others(op, standing, &seen.balancer.id).await?);
         }
         if !self.features.tags {
             return Ok(false);
         }
         observe::children(self.api(op), seen, standing).await?;
         Ok(seen.listeners.iter().all(|listener| standing.is_mine(listener)))
+    }
+
+    /// Tells whether other Services have listeners on a balancer.
+    pub(super) async fn has_others(&self, op: &Op, standing: &Standing, id: &str) -> Result<bool, OsError> {
+        let tags = self.features.tags;
+        Ok(tags && self.api(op).listeners(id).await?.iter().any(|listener| standing.is_anothers(listener)))
     }
 
     /// Deletes a whole balancer: its floating IP first, while its port says which one that is.
@@ -156,7 +167,9 @@ impl Core {
             floating::release(api, port).await?;
         }
         let id = seen.balancer.id.clone();
-        if !self.settings.cascade_delete {
+        // Of one in error nothing can be taken off.
+        let cascade = self.settings.cascade_delete || seen.balancer.provisioning_status == ProvisioningStatus::Error;
+        if !cascade {
             if seen.listeners.is_empty() && seen.pools.is_empty() {
                 seen.listeners = api.listeners(&id).await?;
                 seen.pools = api.pools(&id).await?;
@@ -167,7 +180,7 @@ impl Core {
                 return Err(self.pending(op, known, &format!("load balancer {id} is taken apart")));
             }
         }
-        match api.delete_balancer(&id, self.settings.cascade_delete, why).await {
+        match api.delete_balancer(&id, cascade, why).await {
             Ok(()) => {}
             Err(error) if error.is_immutable() => {
                 return Err(self.pending(op, known, &format!("load balancer {id} is busy")));
@@ -175,7 +188,6 @@ impl Core {
             Err(error) => return Err(error.into()),
         }
         known.deleting = Some(id.clone().into());
-        known.waiting = None;
         known.touch(self.memory.rounds.now());
         self.until_gone(op, doomed, known, &id).await
     }
@@ -223,7 +235,15 @@ impl Core {
             let Some(step) = plan::withdrawal(seen, standing, self.features.tags).into_iter().next() else {
                 return Ok(());
             };
+            if seen.balancer.provisioning_status == ProvisioningStatus::Error {
+                return Err(self.fail_over(op, known, &id).await);
+            }
             self.step(op, known, &step).await?;
         }
     }
+}
+
+/// Tells whether a Service had a balancer, by what was written down of it.
+fn had_balancer(service: &ServiceView) -> bool {
+    observe::is_served(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ID.key())
 }

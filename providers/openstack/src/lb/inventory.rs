@@ -10,7 +10,7 @@ use openstack_api::{
     octavia::{LoadBalancer, ProvisioningStatus},
 };
 
-use super::{LoadBalancers, floating, memory::pause, names};
+use super::{LoadBalancers, floating, memory::pause, model::OwnerName, names, ownership::standing};
 
 const LOAD_BALANCER: &str = "load balancer";
 const SECURITY_GROUP: &str = "security group";
@@ -55,6 +55,7 @@ impl Inventory for LoadBalancers {
                     ref status if status.is_pending() => return waits(),
                     _ => check(object, self.owner_of_balancer(&found).as_ref())?,
                 }
+                self.check_listeners(op, object, &found).await?;
                 if let Some(port) = found.vip_port_id.as_deref() {
                     floating::release(api, port).await?;
                 }
@@ -92,6 +93,18 @@ impl LoadBalancers {
         let (cluster, namespace, name) = names::owner_of(name)?;
         let ours = *cluster == *self.core.cluster;
         ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
+    }
+
+    /// Checks that no other Service has a listener on a balancer: its tags may be short of one.
+    async fn check_listeners(&self, op: &Op, object: &OwnedObject, balancer: &LoadBalancer) -> Result<(), CloudError> {
+        let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(()) };
+        let who = OwnerName { namespace: (&**namespace).into(), name: (&**name).into(), uid: "".into() };
+        let standing = standing(&self.core.cluster, &who, false, balancer);
+        if self.core.has_others(op, &standing, &balancer.id).await? {
+            let message = format!("load balancer {} has listeners of other Services", balancer.id);
+            return Err(CloudError::new(ErrorKind::Conflict, message));
+        }
+        Ok(())
     }
 
     /// Reads whose a security group is from its description, which names the cluster.

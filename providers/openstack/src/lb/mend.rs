@@ -79,24 +79,24 @@ impl Core {
     }
 
     /// Mends a balancer in error: one that never served is made anew, one that did is failed over, and what is not this
-    /// Service's is left to its owner.
+    /// Service's is left to its owner, or failed over if that is gone.
     async fn mend(&self, op: &Op, order: &Order<'_>, balancer: &LoadBalancer, known: &mut Known) -> Halt {
         let served = observe::is_served(order.service);
-        let standing = standing(&self.cluster, &order.wanted.owner, served, balancer);
-        let failed = |what: &str| {
-            let message = format!("load balancer {} is in error{what}", balancer.id);
-            Halt::Failed(CloudError::transient(message))
-        };
-        if !standing.owner {
-            return failed(", and another Service's");
+        let standing = standing(&self.cluster, &order.wanted.owner, observe::is_shown(order.service), balancer);
+        if !standing.owner && !standing.is_left(balancer) {
+            return in_error(&balancer.id, ", and another Service's");
         }
-        let shared = standing.others(balancer).next().is_some();
         let api = self.api(op);
-        if !served && !shared {
+        if standing.owner && !served && standing.others(balancer).next().is_none() {
+            match self.has_others(op, &standing, &balancer.id).await {
+                Ok(false) => {}
+                Ok(true) => return self.fail_over(op, known, &balancer.id).await,
+                Err(error) => return error.into(),
+            }
             let why = "it could not be made";
             op.event(EventKind::Warning, "LoadBalancerCreateFailed", &format!("load balancer {} {why}", balancer.id));
             known.doubt();
-            if let Some(port) = balancer.vip_port_id.as_deref()
+            if let (Some(port), false) = (balancer.vip_port_id.as_deref(), order.wanted.floating.keep)
                 && let Err(error) = floating::release(api, port).await
             {
                 return error.into();
@@ -104,31 +104,37 @@ impl Core {
             return match api.delete_balancer(&balancer.id, true, why).await {
                 Ok(()) => {
                     known.given_up = true;
-                    failed(": it is deleted and made anew")
+                    in_error(&balancer.id, ": it is deleted and made anew")
                 }
                 Err(error) => error.into(),
             };
         }
+        self.fail_over(op, known, &balancer.id).await
+    }
+
+    /// Has a balancer in error failed over, which is the one change of it that Octavia takes but its deletion.
+    pub(super) async fn fail_over(&self, op: &Op, known: &mut Known, id: &str) -> Halt {
         let lately = known.failed_over.is_some_and(|at| at.elapsed() < FAILOVERS);
         if !self.features.failover || lately {
-            return failed("");
+            return in_error(id, "");
         }
-        known.failed_over = Some(Instant::now());
-        match api.fail_over(&balancer.id, "it is in error").await {
+        match self.api(op).fail_over(id, "it is in error").await {
             Ok(()) => {
-                op.event(
-                    EventKind::Warning,
-                    "LoadBalancerFailover",
-                    &format!("load balancer {} was in error", balancer.id),
-                );
+                // One that was never sent, or refused, is tried again.
+                known.failed_over = Some(Instant::now());
+                op.event(EventKind::Warning, "LoadBalancerFailover", &format!("load balancer {id} was in error"));
                 if let Some(seen) = &mut known.seen {
                     seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }
                 known.waiting = None;
                 known.touch(self.memory.rounds.now());
-                self.pending(op, known, &format!("load balancer {} is failed over", balancer.id))
+                self.pending(op, known, &format!("load balancer {id} is failed over"))
             }
             Err(error) => error.into(),
         }
     }
+}
+
+fn in_error(id: &str, more: &str) -> Halt {
+    Halt::Failed(CloudError::transient(format!("load balancer {id} is in error{more}")))
 }

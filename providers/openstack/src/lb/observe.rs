@@ -40,7 +40,12 @@ impl<'a> Question<'a> {
 
 /// Tells whether a Service was served before: it shows an address, or did.
 pub(super) fn is_served(service: &ServiceView) -> bool {
-    !service.status.ingress.is_empty() || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+    is_shown(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+}
+
+/// Tells whether a Service shows an address. What it shows is not copied with it, as its annotations are.
+pub(super) fn is_shown(service: &ServiceView) -> bool {
+    !service.status.ingress.is_empty()
 }
 
 /// Finds the balancer: by ID, else by its names. One that is on its way out counts only by ID.
@@ -109,6 +114,22 @@ pub(super) async fn members(api: Api<'_>, seen: &mut Seen, standing: &Standing) 
             seen.monitors.insert(id.clone(), monitor);
         }
         seen.members.insert(pool.id, members.into_iter().map(SeenMember::from).collect());
+    }
+    if standing.renames_all() {
+        others_monitors(api, seen).await?;
+    }
+    Ok(())
+}
+
+/// Reads the monitors of all pools, because others' are to be renamed too.
+async fn others_monitors(api: Api<'_>, seen: &mut Seen) -> Result<(), OsError> {
+    let ids: Vec<String> = seen.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
+    for id in ids {
+        if !seen.monitors.contains_key(&id)
+            && let Some(monitor) = api.monitor(&id).await?
+        {
+            seen.monitors.insert(id, monitor);
+        }
     }
     Ok(())
 }

@@ -24,13 +24,13 @@ pub struct Former {
     pub name: Box<str>,
 }
 
-/// Tells how a Service stands to a balancer. `served`: it was already, so that a balancer that carries its name but for
-/// that of the cluster is its own, and not another cluster's.
-pub fn standing(cluster: &str, who: &OwnerName, served: bool, balancer: &LoadBalancer) -> Standing {
+/// Tells how a Service stands to a balancer. `shown`: it shows an address, so that a balancer that carries its name but for
+/// that of the cluster is its own, and not another cluster's: a copy of a Service has its annotations, and shows nothing.
+pub fn standing(cluster: &str, who: &OwnerName, shown: bool, balancer: &LoadBalancer) -> Standing {
     let name = names::load_balancer(cluster, &who.namespace, &who.name);
     let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
     let owner = *balancer.name == *name || legacy;
-    let former = former(cluster, who, balancer).filter(|_| served && !owner);
+    let former = former(cluster, who, balancer).filter(|_| shown && !owner);
     Standing { owner: owner || former.as_ref().is_some_and(|former| *former.name == *balancer.name), name, former }
 }
 
@@ -56,16 +56,47 @@ impl Standing {
         listener.tags.iter().any(|tag| self.is_own_tag(tag)) || (listener.tags.is_empty() && self.owner)
     }
 
+    /// Tells whether a balancer was made for a Service that is gone, and this one is on it.
+    pub fn is_left(&self, balancer: &LoadBalancer) -> bool {
+        let has = |name: &str| balancer.tags.iter().any(|tag| tag == name);
+        let listed = balancer.tags.iter().any(|tag| self.is_own_tag(tag));
+        listed && balancer.name.starts_with(names::PREFIX) && !has(&balancer.name)
+    }
+
+    /// Tells whether a listener has the tag of another Service.
+    pub fn is_anothers(&self, listener: &Listener) -> bool {
+        listener.tags.iter().any(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
+    }
+
     /// Returns the tags of other Services.
     pub fn others<'a>(&'a self, balancer: &'a LoadBalancer) -> impl Iterator<Item = &'a str> {
         let tags = balancer.tags.iter().map(|tag| &**tag);
         tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
-    /// Returns tags with this Service's among them, each once, and all others as they are.
+    /// Returns the new name of something that is called after the cluster's former name; `None` for all else.
+    pub fn renamed(&self, name: &str) -> Option<Box<str>> {
+        let former = &self.former.as_ref()?.cluster;
+        let renamed = names::rename(former, names::cluster_of(&self.name), name);
+        (names::cluster_of(name) == &**former && *renamed != *name).then_some(renamed)
+    }
+
+    /// Tells whether this Service renames what others have on its balancer: once that has its new name, nothing says any more
+    /// how theirs was called.
+    pub fn renames_all(&self) -> bool {
+        self.owner && self.former.is_some()
+    }
+
+    /// Returns tags of another Service as they are to be.
+    pub fn retagged(&self, tags: &[String]) -> Vec<String> {
+        let renamed = |tag: &String| self.renamed(tag).filter(|_| self.renames_all() && tag.starts_with(names::PREFIX));
+        tags.iter().map(|tag| renamed(tag).map_or_else(|| tag.clone(), Into::into)).collect()
+    }
+
+    /// Returns tags with this Service's among them, each once, and all others as they are, but for the name of the cluster.
     pub fn tagged(&self, tags: &[String]) -> Vec<String> {
         let former = |tag: &&String| self.former.as_ref().is_none_or(|former| *former.name != ***tag);
-        let mut tags: Vec<String> = tags.iter().filter(former).cloned().collect();
+        let mut tags = self.retagged(&tags.iter().filter(former).cloned().collect::<Vec<_>>());
         if !tags.iter().any(|tag| **tag == *self.name) {
             tags.push(self.name.to_string());
         }

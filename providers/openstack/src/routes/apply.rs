@@ -131,7 +131,7 @@ async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Ste
     if by_ip.is_empty() {
         return Vec::new();
     }
-    let mut ports = match routes.ports(op, &by_ip.keys().copied().collect()).await {
+    let mut ports = match routes.sole_ports(op, &by_ip.keys().copied().collect()).await {
         Ok(ports) => ports,
         Err(error) => {
             let error = CloudError::from(error);
@@ -232,7 +232,7 @@ async fn unpair(routes: &NeutronRoutes, op: &Op, extra: &[neutron::Route], steps
     if displaced.is_empty() || !routes.extensions.address_pairs {
         return Ok(());
     }
-    let mut ports = routes.ports(op, &displaced.keys().copied().collect()).await?;
+    let mut ports = routes.sole_ports(op, &displaced.keys().copied().collect()).await?;
     for (ip, networks) in displaced {
         let Some(port) = ports.remove(&ip) else { continue };
         match routes.pair(op, port, &BTreeSet::new(), &networks).await {

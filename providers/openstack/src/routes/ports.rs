@@ -18,9 +18,9 @@ const MOST_ADDRESSES: usize = 50;
 const TRIES: usize = 3;
 
 impl NeutronRoutes {
-    /// Finds the port that has each address, among those on the router's networks. An address that several have there
-    /// (which Neutron allows on networks with overlapping subnets) has none.
-    pub(super) async fn ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Port>, OsError> {
+    /// Finds the ports that have each address, among those on the router's networks. Several may have one there: Neutron
+    /// allows it on networks with overlapping subnets.
+    pub(super) async fn ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Vec<Port>>, OsError> {
         let own = [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
         let rows: Vec<Port> = self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own)).await?;
         let networks: BTreeSet<String> = rows.into_iter().map(|port| port.network_id).collect();
@@ -33,15 +33,24 @@ impl NeutronRoutes {
             for port in rows.into_iter().filter(|port| networks.contains(&port.network_id)) {
                 let of_port: BTreeSet<IpAddr> = port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
                 for ip in of_port.intersection(ips) {
-                    found.entry(*ip).or_default().push(port.clone());
+                    let ports = found.entry(*ip).or_default();
+                    // It is in several answers if it has addresses of several requests.
+                    if !ports.iter().any(|known| known.id == port.id) {
+                        ports.push(port.clone());
+                    }
                 }
             }
         }
+        Ok(found)
+    }
+
+    /// Finds the port that has each address and is the only one.
+    pub(super) async fn sole_ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Port>, OsError> {
         let sole = |(ip, mut ports): (IpAddr, Vec<Port>)| match ports.len() {
             1 => ports.pop().map(|port| (ip, port)),
             _ => None,
         };
-        Ok(found.into_iter().filter_map(sole).collect())
+        Ok(self.ports(op, ips).await?.into_iter().filter_map(sole).collect())
     }
 
     /// Has a port take packets from these networks, and no longer from those.

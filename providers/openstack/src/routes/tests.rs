@@ -265,3 +265,50 @@ async fn a_port_that_cannot_be_changed_keeps_its_route_as_it_is() {
     applied(&routes, &changes).await;
     assert_eq!(on_router(&stage), [format!("10.164.2.0/24 via {}", other.ip)]);
 }
+
+/// Addresses are asked for in parts, and those of a node of two families may be in different ones.
+#[tokio::test(start_paused = true)]
+async fn a_port_whose_addresses_are_asked_for_in_parts_is_one_port() {
+    let stage = stage(&[]).await;
+    let server = stage.server("a").await;
+    let also: IpAddr = "10.0.200.1".parse().unwrap();
+    let id = server.id.clone();
+    stage
+        .change(move |state, _| {
+            let port = local::ports::of_device(state, &id)[0].id.clone();
+            state.neutron.ports.update(&port, |port| {
+                let first = port.fixed_ips[0].clone();
+                port.fixed_ips.push(neutron::FixedIp { ip_address: also, ..first });
+            });
+            Ok(())
+        })
+        .await;
+    let mut changes = vec![create(&server, "10.164.1.0/24")];
+    for n in 1..=60 {
+        let ip = IpAddr::from([10, 0, 100, n]);
+        let gone = Server { id: format!("gone-{n}"), name: format!("gone-{n}"), ip };
+        changes.push(create(&gone, &format!("10.165.{n}.0/24")));
+    }
+    changes.push(create(&Server { ip: also, ..server.clone() }, "10.164.2.0/24"));
+    let results = routes(&stage).await.apply(&op(), &changes).await;
+    let good: Vec<usize> = results.iter().enumerate().filter(|(_, result)| result.is_ok()).map(|(at, _)| at).collect();
+    assert_eq!(good, [0, 61], "{results:?}");
+    assert_eq!(pairs(&stage, &server), ["10.164.1.0/24", "10.164.2.0/24"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
+    let stage = stage(&[]).await;
+    let (node, one, two) = (stage.server("a").await, stage.server("b").await, stage.server("c").await);
+    let (router, ip) = (stage.router.clone(), one.ip);
+    stage
+        .change(move |state, cx| {
+            let port = local::ports::of_device(state, &two.id)[0].id.clone();
+            state.neutron.ports.update(&port, |port| port.fixed_ips[0].ip_address = ip);
+            let foreign = neutron::Route { destination: "10.164.9.0/24".into(), nexthop: ip.to_string() };
+            local::extra_routes::add(state, cx, &router, vec![foreign])
+        })
+        .await;
+    let listed = routes(&stage).await.list(&op(), &[node.node()]).await.unwrap();
+    assert!(listed.is_empty(), "{listed:?}");
+}

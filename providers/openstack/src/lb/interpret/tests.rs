@@ -143,7 +143,7 @@ fn pools_speak_what_the_listener_and_its_options_ask_for() {
     let cases = [
         (v1, false, Protocol::Tcp, "PROXY"),
         (None, true, Protocol::Tcp, "HTTP"),
-        (None, true, Protocol::Udp, "HTTP"),
+        (None, true, Protocol::Udp, "UDP"),
         (v2, false, Protocol::Tcp, "PROXYV2"),
         (None, false, Protocol::Tcp, "TCP"),
         (None, false, Protocol::Udp, "UDP"),

@@ -189,41 +189,48 @@ fn own_tag(side: &Side<'_>) -> Option<Step> {
     (!why.is_empty()).then(|| Step::new(Change::Balancer(update), &*balancer.name, why.join(", ")))
 }
 
-/// Gives listeners of this Service, their pools and monitors the new name of the cluster. Tags of listeners are compared
-/// with the rest of them.
+/// Gives listeners of this Service, their pools and monitors the new name of the cluster, and on its own balancer those of
+/// others too. Tags of listeners are compared with the rest of them.
 fn renamed_children(side: &Side<'_>) -> Vec<Step> {
-    let Some(former) = &side.standing.former else { return Vec::new() };
-    let new = names::cluster_of(side.name);
-    let renamed = |name: &str| {
-        let renamed = names::rename(&former.cluster, new, name);
-        (names::cluster_of(name) == &*former.cluster && *renamed != *name).then(|| renamed.to_string())
-    };
+    let standing = side.standing;
+    let goes_along = |listener: &&Listener| standing.is_mine(listener) || standing.renames_all();
     let why = "the cluster was renamed";
     let mut steps = Vec::new();
-    for listener in side.seen.listeners.iter().filter(|listener| side.standing.is_mine(listener)) {
+    for listener in side.seen.listeners.iter().filter(goes_along) {
         let pool = side.seen.pool_of(listener);
         if let Some(monitor) = pool.and_then(|pool| side.seen.monitor_of(pool))
-            && let Some(name) = renamed(&monitor.name)
+            && let Some(name) = standing.renamed(&monitor.name)
         {
-            let update = HealthMonitorUpdate { name: Patch::Set(name), ..HealthMonitorUpdate::default() };
+            let update = HealthMonitorUpdate { name: Patch::Set(name.into()), ..HealthMonitorUpdate::default() };
             let change = Change::UpdateMonitor(monitor.id.clone(), Box::new(update));
             steps.push(Step::new(change, &*monitor.name, why));
         }
         if let Some(pool) = pool
-            && let Some(name) = renamed(&pool.name)
+            && let Some(name) = standing.renamed(&pool.name)
         {
-            let update = PoolUpdate { name: Patch::Set(name), ..PoolUpdate::default() };
+            let update = PoolUpdate { name: Patch::Set(name.into()), ..PoolUpdate::default() };
             steps.push(Step::new(Change::UpdatePool(pool.id.clone(), Box::new(update)), &*pool.name, why));
         }
-        if let Some(name) = renamed(&listener.name) {
-            let tags = side.features.tags.then(|| side.standing.tagged(&listener.tags));
-            let tags = tags.map_or(Patch::Keep, Patch::Set);
-            let update = ListenerUpdate { name: Patch::Set(name), tags, ..ListenerUpdate::default() };
-            let change = Change::UpdateListener(listener.id.clone(), Box::new(update));
-            steps.push(Step::new(change, &*listener.name, why));
-        }
+        steps.extend(renamed_listener(side, listener, why));
     }
     steps
+}
+
+fn renamed_listener(side: &Side<'_>, listener: &Listener, why: &str) -> Option<Step> {
+    let standing = side.standing;
+    let mine = standing.is_mine(listener);
+    let tags = if mine { standing.tagged(&listener.tags) } else { standing.retagged(&listener.tags) };
+    let name = standing.renamed(&listener.name);
+    // Of others the tags alone may be left to do.
+    if name.is_none() && (mine || !side.features.tags || tags == listener.tags) {
+        return None;
+    }
+    let update = ListenerUpdate {
+        name: name.map_or(Patch::Keep, |name| Patch::Set(name.into())),
+        tags: if side.features.tags { Patch::Set(tags) } else { Patch::Keep },
+        ..ListenerUpdate::default()
+    };
+    Some(Step::new(Change::UpdateListener(listener.id.clone(), Box::new(update)), &*listener.name, why))
 }
 
 fn one_listener(side: &Side<'_>, wanted: &WantedListener, members: &[WantedMember]) -> Vec<Step> {

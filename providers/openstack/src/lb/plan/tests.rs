@@ -94,16 +94,16 @@ struct Case<'a> {
     addresses: &'a [&'a str],
     serial: bool,
     exact: Option<&'a str>,
-    served: bool,
+    shown: bool,
 }
 
 impl<'a> Case<'a> {
     fn new(seen: &'a Seen, wanted: &'a Wanted) -> Self {
-        Self { seen, wanted, addresses: &["10.0.0.11"], serial: false, exact: None, served: true }
+        Self { seen, wanted, addresses: &["10.0.0.11"], serial: false, exact: None, shown: true }
     }
 
     fn side<T>(&self, then: impl FnOnce(&Side<'_>) -> T) -> T {
-        let standing = standing("c1", &self.wanted.owner, self.served, &self.seen.balancer);
+        let standing = standing("c1", &self.wanted.owner, self.shown, &self.seen.balancer);
         then(&Side {
             seen: self.seen,
             standing: &standing,
@@ -441,8 +441,8 @@ fn a_renamed_cluster_takes_its_balancer_along() {
         json!({"name": NAME, "tags": ["team", NAME]}),
     ];
     assert_eq!(bodies, expected);
-    let unserved = Case { served: false, ..Case::new(&there, &web) };
-    assert!(unserved.plan().is_err(), "of a Service that was never served it is another cluster's");
+    let copied = Case { shown: false, ..Case::new(&there, &web) };
+    assert!(copied.plan().is_err(), "of a Service that shows nothing it is another cluster's");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod counts;
 mod crash;
 mod groups;
 mod properties;
+mod renamed;
 mod rig;
 mod sharing;
 mod together;

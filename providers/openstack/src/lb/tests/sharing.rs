@@ -1,6 +1,6 @@
 //! Several Services on one balancer.
 
-use ccm_core::provider::Depth;
+use ccm_core::{k8s::ServiceView, provider::Depth};
 
 use super::rig::{Rig, annotation, service, shown, with};
 
@@ -169,4 +169,59 @@ async fn what_is_owned_is_listed_and_deleted_on_proof() {
     }
     assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty() && rig.rules().is_empty());
     rig.remove(&web).await;
+}
+
+/// Two Services that write tags at the same time may take each other's off.
+#[tokio::test(start_paused = true)]
+async fn an_owner_leaves_a_balancer_with_listeners_of_others_although_their_tags_are_gone() {
+    use ccm_core::provider::{Inventory as _, OwnedObject, Owner};
+    let rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    rig.change(|state, _| state.octavia.load_balancers.update(&id, |row| row.body.tags = vec![tag("one")])).await;
+    let rig = rig.restart().await;
+    let owner = Owner::Service { namespace: "ns".into(), name: "one".into(), uid: None };
+    let object = OwnedObject { kind: "load balancer".into(), id: id.as_str().into(), owner, created: None };
+    let error = rig.balancers.delete_owned(&rig.op(), &object).await.unwrap_err();
+    assert!(error.to_string().contains("other Services"), "{error}");
+    rig.remove(&first).await;
+    assert_eq!((ports(&rig), rig.floating_ips().len()), (vec![443], 1));
+    rig.settle(&second).await;
+    assert_eq!(tags(&rig), [tag("two")]);
+    rig.remove(&second).await;
+    assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tag_that_another_wrote_meanwhile_stays() {
+    use openstack_local::server::{Fault, FaultKind};
+    let rig = Rig::with(1, |settings, _| settings.max_shared = 3).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    rig.local
+        .cloud()
+        .faults
+        .add(Fault::new("/load-balancer/v2.0/lbaas/pools", FaultKind::Latency { ms: 100 }).times(1));
+    let two = with(service("two", &[443]), "load-balancer-id", &id);
+    let theirs = async {
+        // Between reading and writing.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        rig.change(|state, _| state.octavia.load_balancers.update(&id, |row| row.body.tags.push(tag("three")))).await;
+    };
+    tokio::join!(rig.settle(&two), theirs);
+    assert_eq!(tags(&rig), [tag("one"), tag("three"), tag("two")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_follow_the_nodes_also_while_a_change_is_refused() {
+    let mut rig = Rig::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    let refused = ServiceView { ports: service("two", &[80, 443]).ports, ..second };
+    assert!(rig.ensure(&refused, Depth::Verify).await.result.is_err());
+    rig.add_node().await;
+    rig.update(&refused).await.unwrap();
+    assert_eq!(rig.members(443).len(), 2);
 }

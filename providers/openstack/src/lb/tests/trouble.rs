@@ -8,7 +8,7 @@ use openstack_local::{
     server::{Fault, FaultKind},
 };
 
-use super::rig::{Rig, service, shown, with};
+use super::rig::{Rig, annotation, published, service, shown, with};
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
@@ -164,4 +164,138 @@ async fn a_renamed_cluster_keeps_its_balancers() {
     assert_eq!(rig.listeners()[0].name, format!("listener_0_{name}"));
     assert_eq!(rig.listeners()[0].tags, ["team", name]);
     assert_eq!(rig.plan(&web).await.unwrap(), []);
+}
+
+fn failovers(rig: &Rig) -> usize {
+    rig.requests().iter().filter(|request| request.ends_with("/failover")).count()
+}
+
+/// Two Services on one balancer.
+async fn shared(rig: &Rig) -> (ccm_core::k8s::ServiceView, ccm_core::k8s::ServiceView) {
+    let first = rig.settle(&service("one", &[80])).await;
+    let second = with(service("two", &[443]), "load-balancer-id", &rig.the_lb().id);
+    (first, rig.settle(&second).await)
+}
+
+async fn break_it(rig: &Rig) {
+    let id = rig.the_lb().id;
+    rig.change(|state, _| octavia::force_error(state, &id).unwrap()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_balancer_in_error_is_taken_away_once_that_is_failed_over() {
+    for owner_goes in [true, false] {
+        let rig = Rig::new(1).await;
+        let (first, second) = shared(&rig).await;
+        break_it(&rig).await;
+        let rig = rig.restart().await;
+        let (goes, stays, port) = if owner_goes { (first, second, 443) } else { (second, first, 80) };
+        rig.remove(&goes).await;
+        assert_eq!(failovers(&rig), 1);
+        assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
+        assert_eq!(rig.listeners().iter().map(|listener| listener.protocol_port).collect::<Vec<_>>(), [port]);
+        assert_eq!(rig.plan(&stays).await.unwrap(), []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_balancer_that_stays_in_error_is_not_asked_for_each_second() {
+    let rig = Rig::new(1).await;
+    let (first, _) = shared(&rig).await;
+    break_it(&rig).await;
+    rig.octavia(|settings| (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 99)).await;
+    rig.requests();
+    let mut last = rig.delete(&first).await;
+    for _ in 0..20 {
+        let Ok(Progress::Pending { after, .. }) = last else { break };
+        tokio::time::sleep(after).await;
+        last = rig.delete(&first).await;
+    }
+    for _ in 0..3 {
+        assert!(last.unwrap_err().to_string().contains("is in error"));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        last = rig.delete(&first).await;
+    }
+    assert_eq!((failovers(&rig), rig.lbs().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_in_error_whose_owner_is_gone_is_mended_by_those_that_are_left() {
+    let rig = Rig::new(1).await;
+    let (first, second) = shared(&rig).await;
+    rig.remove(&first).await;
+    break_it(&rig).await;
+    let rig = rig.restart().await;
+    assert_eq!(&*rig.plan(&second).await.unwrap()[0].operation, "loadbalancer_failover");
+    rig.settle(&second).await;
+    assert_eq!((rig.reasons(), rig.lbs().len()), (vec!["LoadBalancerFailover"], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_balancer_in_error_goes_at_once_also_where_others_are_taken_apart() {
+    let rig = Rig::with(1, |settings, _| settings.cascade_delete = false).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    break_it(&rig).await;
+    rig.remove(&web).await;
+    assert!(rig.lbs().is_empty() && rig.listeners().is_empty() && rig.floating_ips().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_that_was_refused_is_asked_for_again() {
+    let rig = Rig::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    break_it(&rig).await;
+    let path = format!("/load-balancer/v2.0/lbaas/loadbalancers/{}/failover", rig.the_lb().id);
+    rig.local.cloud().faults.add(Fault::new(path, FaultKind::status(503)));
+    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    rig.local.cloud().faults.clear();
+    rig.try_settle(&web, 20).await.unwrap();
+    assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_could_not_be_made_goes_without_the_address_that_is_to_be_kept() {
+    let rig = Rig::new(1).await;
+    let new = with(service("web", &[80]), "keep-floatingip", "true");
+    rig.settle(&new).await;
+    let kept = rig.floating_ips().remove(0).id;
+    break_it(&rig).await;
+    let rig = rig.restart().await;
+    // Nothing was written down of it.
+    rig.settle(&new).await;
+    assert!(rig.floating_ips().iter().any(|floating| floating.id == kept), "{:?}", rig.floating_ips());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_never_had_a_balancer_leaves_the_address_that_an_earlier_one_kept() {
+    let rig = Rig::new(1).await;
+    let earlier = rig.settle(&with(service("web", &[80]), "keep-floatingip", "true")).await;
+    rig.remove(&earlier).await;
+    assert_eq!((rig.lbs().len(), rig.floating_ips().len()), (0, 1));
+    rig.remove(&service("web", &[80])).await;
+    assert_eq!(rig.floating_ips().len(), 1);
+}
+
+/// Until a Service shows an address, its balancer is found by its name.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_goes_before_it_serves_is_made_anew() {
+    let rig = Rig::new(1).await;
+    rig.local.cloud().faults.add(Fault::new("/network/v2.0/floatingips", FaultKind::status(500)));
+    let mut web = service("web", &[80]);
+    for _ in 0..10 {
+        let outcome = rig.ensure(&web, Depth::Verify).await;
+        web = published(&web, &outcome);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let id = rig.the_lb().id;
+    assert_eq!((rig.listeners().len(), annotation(&web, "load-balancer-id")), (1, None));
+    rig.local.cloud().faults.clear();
+    rig.change(|state, cx| {
+        octavia::load_balancers::delete(state, cx, &id, true).unwrap();
+        octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(60));
+    })
+    .await;
+    let web = rig.settle(&web).await;
+    assert_ne!(rig.the_lb().id, id);
+    assert_eq!(annotation(&web, "load-balancer-id"), Some(&*rig.the_lb().id));
 }
