@@ -357,18 +357,24 @@ async fn an_update_that_fails_is_repeated_as_an_update_and_one_without_balancer_
     assert_eq!(world.nodes_behind("c"), ["a", "b", "d"]);
 }
 
+/// One Service on two nodes; nothing is under way.
+async fn web_on_two_nodes() -> (World, Arc<Balancers>, Ccm) {
+    let world = World::provisioned();
+    let provider = Balancers::over(&world);
+    let ccm = world.start_with(provider.clone(), &SERVICE);
+    world.have_nodes(["a", "b"]).await;
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
+    world.settle().await;
+    (world, provider, ccm)
+}
+
 /// A change that is refused for good: what there is serves on, with the nodes of the day, in this process and the next.
 #[tokio::test(start_paused = true)]
 async fn nodes_are_followed_while_a_change_is_refused() {
     use ErrorKind::{Conflict, Denied, InvalidInput, QuotaExceeded};
     for kind in [InvalidInput, QuotaExceeded, Denied, Conflict] {
-        let world = World::provisioned();
-        let provider = Balancers::over(&world);
-        let ccm = world.start_with(provider.clone(), &SERVICE);
-        world.have_nodes(["a", "b"]).await;
-        world.serve("web").await;
-        world.until_served(&["web"], secs(60)).await;
-        world.settle().await;
+        let (world, provider, ccm) = web_on_two_nodes().await;
         let refuse = move |call: &Call| {
             let refused = matches!(call.verb, "ensure" | "plan");
             refused.then(|| Answer::Fail(CloudError::new(kind, "it says no")))
@@ -395,12 +401,7 @@ async fn nodes_are_followed_while_a_change_is_refused() {
 /// A comparison that fails has nothing to do with nodes that leave.
 #[tokio::test(start_paused = true)]
 async fn a_comparison_that_fails_holds_back_no_node() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
-    let _ccm = world.start_with(provider.clone(), &SERVICE);
-    world.have_nodes(["a", "b"]).await;
-    world.serve("web").await;
-    world.until_served(&["web"], secs(60)).await;
+    let (world, provider, _ccm) = web_on_two_nodes().await;
     let refuse = |call: &Call| (call.verb == "plan").then(|| Answer::Fail(CloudError::invalid_input("it says no")));
     provider.answer(refuse);
     world.until("a comparison is due", secs(5000), || provider.take_lines().contains(&"plan web".to_owned())).await;

@@ -24,7 +24,7 @@ use super::{
     seen::{Observed, SeenBalancer},
 };
 use crate::api::{
-    SecurityGroupId, SubnetId, Tags, VpcId,
+    AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
     elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MOST_TAGGED, SubnetMapping},
 };
 
@@ -199,7 +199,7 @@ impl Planner<'_> {
             let other_address = mapping.private_ipv4.is_some_and(|wanted| {
                 !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|have| **have == *wanted.to_string())
             });
-            let other_ipv6 = mapping.ipv6.is_some_and(|wanted| !has_other(&zone.ipv6, &[wanted]).is_empty());
+            let other_ipv6 = mapping.ipv6.is_some_and(|wanted| other_than(&zone.ipv6, &[wanted]).is_some());
             if other_allocation || other_address || other_ipv6 {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
@@ -227,13 +227,10 @@ impl Planner<'_> {
     fn addresses(&self, balancer: &LoadBalancer) -> Result<(), CloudError> {
         let wanted = self.wanted;
         for zone in &balancer.zones {
-            let allocations = || zone.allocations.iter().filter(|have| !wanted.allocations.contains(have));
-            let mut others: Vec<Box<str>> = has_other(&zone.private_ipv4, &wanted.private_ipv4);
-            others.extend(has_other(&zone.ipv6, &wanted.ipv6));
-            if !wanted.allocations.is_empty() {
-                others.extend(allocations().map(|allocation| (&**allocation).into()));
-            }
-            if let Some(other) = others.first() {
+            let foreign = |have: &&AllocationId| !wanted.allocations.is_empty() && !wanted.allocations.contains(have);
+            let ipv4 = other_than(&zone.private_ipv4, &wanted.private_ipv4);
+            let other = ipv4.or_else(|| other_than(&zone.ipv6, &wanted.ipv6));
+            if let Some(other) = other.or_else(|| zone.allocations.iter().find(foreign).map(|have| &**have)) {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} cannot be changed, and it has {other}; delete and recreate the Service",
                     balancer.name
@@ -316,10 +313,10 @@ impl Planner<'_> {
     }
 }
 
-/// Returns addresses that are not among the wanted ones; none where none is named.
-fn has_other<A: FromStr + PartialEq>(have: &[Box<str>], wanted: &[A]) -> Vec<Box<str>> {
-    let other = |text: &str| !text.parse().is_ok_and(|address: A| wanted.contains(&address));
-    have.iter().filter(|text| !wanted.is_empty() && other(text)).cloned().collect()
+/// Returns an address that is not among the wanted ones; none where none is named.
+fn other_than<'a, A: FromStr + PartialEq>(have: &'a [Box<str>], wanted: &[A]) -> Option<&'a str> {
+    let other = |text: &&str| !text.parse().is_ok_and(|address: A| wanted.contains(&address));
+    have.iter().map(|text| &**text).filter(|_| !wanted.is_empty()).find(other)
 }
 
 /// Returns how a load balancer stands in a subnet, to leave it so.
