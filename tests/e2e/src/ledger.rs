@@ -65,8 +65,10 @@ impl Ledger {
     }
 
     fn look(&self) {
-        let now: BTreeMap<_, _> = self.0.cloud.load_balancers().into_iter().map(|b| (b.id, b.uid)).collect();
+        // Read with the books in hand: of two looks at once, the older one written last would have a balancer lost that was
+        // created between them.
         let mut state = self.0.state.lock();
+        let now: BTreeMap<_, _> = self.0.cloud.load_balancers().into_iter().map(|b| (b.id, b.uid)).collect();
         let before = std::mem::take(&mut state.present);
         for (_, uid) in before.iter().filter(|(id, _)| !now.contains_key(*id)) {
             *state.lost.entry(uid.clone()).or_default() += 1;
@@ -144,6 +146,24 @@ mod tests {
         assert_eq!(ledger.lost(), [("u1".to_owned(), 2)].into());
         cloud.remove_load_balancer("au2");
         assert_eq!(ledger.lost(), [("u1".to_owned(), 2), ("u2".to_owned(), 1)].into());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn of_many_calls_at_once_none_is_taken_for_a_loss() {
+        let cloud = MockCloud::new(&CloudConfig::default()).expect("the defaults are valid");
+        let ledger = Ledger::open(&cloud);
+        let mut calls = tokio::task::JoinSet::new();
+        for task in 0..8 {
+            let cloud = cloud.clone();
+            calls.spawn(async move {
+                for n in 0..100 {
+                    create(&cloud, &format!("u{task}-{n}")).await;
+                }
+            });
+        }
+        calls.join_all().await;
+        assert_eq!(ledger.lost(), BTreeMap::new());
+        assert_eq!(cloud.load_balancers().len(), 800);
     }
 
     #[tokio::test]
