@@ -74,6 +74,12 @@ impl ErrorKind {
             Self::Transient => "transient",
         }
     }
+
+    /// Tells whether the cloud turned the request down: it does so again until somebody does something about it, while an
+    /// outage passes by itself.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::InvalidInput | Self::QuotaExceeded | Self::Denied | Self::Conflict)
+    }
 }
 
 impl fmt::Display for ErrorKind {

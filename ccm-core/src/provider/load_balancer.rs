@@ -61,9 +61,9 @@ pub trait LoadBalancers: Send + Sync {
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome;
 
     /// Brings the set of backends, and nothing else, in line. Called when only nodes or endpoints changed, and after an
-    /// [`ensure`](Self::ensure) that was refused for good (`InvalidInput`, `QuotaExceeded`, `Denied`, `Conflict`), so that what
-    /// there is serves on: what `want` says besides may not be so. Answer
-    /// [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the balancer is not there: it is then ensured.
+    /// [`ensure`](Self::ensure) that was [refused](super::ErrorKind::is_refusal), so that what there is serves on: what
+    /// `want` says besides may not be so. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the balancer is not
+    /// there: it is then ensured.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome;
 
     /// Deletes everything of the load balancer. Succeeds on nothing, works when the Service's spec is invalid or the

@@ -45,7 +45,7 @@ impl Mistake {
         (Self::AllClusters, "routes", MANY, &["clusters-apart", "foreign-untouched"]),
         (Self::TakesByName, "load balancers", FEW, &["clusters-apart", "foreign-untouched"]),
         (Self::AdmitsEverybody, "load balancers", FEW, &["never-more-open"]),
-        (Self::UpdateTouchesListeners, "load balancers", FEW, &["update-members-only", "update-on-nothing"]),
+        (Self::UpdateTouchesListeners, "load balancers", FEW, &["update-while-refused", "update-on-nothing"]),
     ];
 
     /// What becomes of a request.

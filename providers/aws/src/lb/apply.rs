@@ -103,7 +103,6 @@ impl Applier<'_> {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub(super) async fn members(&mut self, steps: &[Step], opens: bool) -> Result<Option<CloudError>, Halt> {
-        use ErrorKind::{Conflict, Denied, InvalidInput, QuotaExceeded};
         let (into, out): (Vec<_>, Vec<_>) =
             steps.iter().partition(|step| matches!(step.action, Action::RegisterTargets(..)));
         for step in out {
@@ -111,7 +110,7 @@ impl Applier<'_> {
         }
         let refused = match if opens { self.rules(true).await } else { Ok(()) } {
             Ok(()) => None,
-            Err(error) if matches!(error.kind(), InvalidInput | QuotaExceeded | Denied | Conflict) => Some(error),
+            Err(error) if error.kind().is_refusal() => Some(error),
             Err(error) => return Err(error.into()),
         };
         for step in into {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, LbOutcome, Op, Progress};
+use ipnet::IpNet;
 use tokio::time::Instant;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     plan::{self, Action, Step},
     seen::Observed,
 };
-use crate::api::InstanceId;
+use crate::api::{InstanceId, elb::IpAddressType};
 
 impl Core {
     /// Brings the targets in line and nothing else: of what is known, without asking.
@@ -124,12 +125,22 @@ pub(super) fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceI
     (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
 }
 
-/// What is wanted of the listeners that are there: a change of the Service is not carried out along with its members.
+/// What is wanted of the listeners that are there, and of the addresses: a change of the Service is not carried out along
+/// with its members.
 fn served(wanted: &Wanted, observed: &Observed) -> Wanted {
     let there = |listener: &&WantedListener| {
         let seen = observed.balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
         let mut seen = seen.map(|seen| (seen.port, seen.protocol));
         seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
     };
-    Wanted { listeners: wanted.listeners.iter().filter(there).cloned().collect(), ..wanted.clone() }
+    let family = observed.balancer.as_ref().and_then(|seen| seen.balancer.ip_address_type);
+    let ip_address_type = family.unwrap_or(wanted.ip_address_type);
+    // No client with an IPv6 address finds one that has none.
+    let reaches = |network: &&IpNet| ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_));
+    Wanted {
+        listeners: wanted.listeners.iter().filter(there).cloned().collect(),
+        sources: wanted.sources.iter().filter(reaches).copied().collect(),
+        ip_address_type,
+        ..wanted.clone()
+    }
 }

@@ -118,14 +118,12 @@ async fn killed(stage: &mut Stage<'_>, step: Step, n: usize, end: &World) -> any
     let stuck = stuck_or(stage, end).await?;
     stage.kill().await?;
     stage.overlay().heal();
-    if !stuck {
-        return Ok(false);
-    }
+    // AWS may be at the end when the cluster is not: a finalizer is taken off last.
     stage.start(&FLAGS).await?;
     step.done(stage).await?;
     stage.settles("the same end", |world| world.same(end)).await?;
     stage.kill().await?;
-    Ok(true)
+    Ok(stuck)
 }
 
 /// Waits until a change is stuck, or the end is reached without.

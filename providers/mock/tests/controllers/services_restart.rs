@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_mock::cloud::{CallHook, Fault, FaultError, FaultSpec, LoadBalancer, Operation};
-use ccm_testkit::{apiserver::Match, hooks::Point};
+use ccm_testkit::{
+    apiserver::{Action, Match},
+    hooks::Point,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -337,6 +340,32 @@ async fn most_services_that_vanish_at_once_keep_their_balancers() {
     world.delete_service("w4").await;
     world.until("its balancer is gone", secs(60), || world.balancers("w4").is_empty()).await;
     assert_eq!(world.cloud.load_balancers().len(), 4);
+}
+
+/// Only what somebody else took away counts as vanished, not what went because we let it go and never heard so.
+#[tokio::test(start_paused = true)]
+async fn services_whose_release_is_not_answered_do_not_count_as_vanished() {
+    let world = World::provisioned();
+    world.have_nodes(["a"]).await;
+    let _ccm = world.start(&SERVICE);
+    let names = ["w0", "w1", "w2", "w3", "w4"];
+    for name in names {
+        world.serve(name).await;
+    }
+    world.until_served(&names, secs(60)).await;
+    world.settle().await;
+    let releases = Match::resource("services").verb("patch").user_agent(AGENT);
+    let unanswered = world.server.faults().add(releases, Action::DropReply);
+    for name in &names[..4] {
+        world.delete_service(name).await;
+    }
+    let all_gone = || names[..4].iter().all(|name| world.service(name).is_null());
+    world.until("the services are gone", secs(10), all_gone).await;
+    assert!(world.server.faults().met(unanswered) >= 4);
+    world.server.faults().remove(unanswered);
+    // The one that really vanishes is alone.
+    world.remove_service("w4");
+    world.until("its balancer is gone", secs(60), || world.cloud.load_balancers().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use super::{
     features::Features,
     floating::{self, Matter, Networks},
     memory::{Attached, Known, Memory},
-    model::Wanted,
+    model::{Group, Wanted},
     nodes::{self, Backend, WantedMember},
     observe::{self, Question},
     ownership::{Standing, standing},
@@ -363,21 +363,20 @@ impl Core {
         Matter { api: self.api(op), cluster: &self.cluster, networks: &self.networks, wanted: order.wanted, standing }
     }
 
-    pub(super) fn task<'a>(order: &'a Order<'_>, seen: &'a Seen) -> Option<Result<Task<'a>, CloudError>> {
-        let group = order.wanted.group.as_ref()?;
+    pub(super) fn task<'a>(group: &'a Group, order: &'a Order<'_>, seen: &'a Seen) -> Result<Task<'a>, CloudError> {
         let named = order.wanted.member_subnet.as_deref().or(order.wanted.vip_subnet.as_deref());
         let subnet = named.or(seen.balancer.vip_subnet_id.as_deref());
         let missing = || CloudError::invalid_input("the subnet of members is not known: name it by member-subnet-id");
-        Some(subnet.ok_or_else(missing).map(|subnet| Task { group, subnet, backends: &order.backends }))
+        Ok(Task { group, subnet: subnet.ok_or_else(missing)?, backends: &order.backends })
     }
 
     /// Brings the security group in line, or takes one away that is left from when there was to be one.
     async fn group(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
         let (api, owner) = (self.api(op), &order.wanted.owner);
         let Some(seen) = &known.seen else { return Err(gone().into()) };
-        match Self::task(order, seen) {
-            Some(task) => {
-                let task = task?;
+        match &order.wanted.group {
+            Some(group) => {
+                let task = Self::task(group, order, seen)?;
                 let digest = task.digest();
                 if known.group != Some(digest) {
                     known.group = None;
@@ -396,6 +395,23 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Lets the balancer reach its nodes at the ports that it serves as yet. What else the group admits stays: a change that
+    /// was refused may still need it.
+    async fn admit(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
+        let Some(seen) = &known.seen else { return Err(gone().into()) };
+        let standing = self.standing(order, seen);
+        let Some(group) = self.side(order, seen, &standing).group_of_served(order.wanted) else { return Ok(()) };
+        let task = Self::task(&group, order, seen)?;
+        let digest = task.digest();
+        if known.group != Some(digest) {
+            known.group = None;
+            let in_line = self.is_listed_in_line(op, task, &mut known.listed).await?
+                || self.groups.admit(self.api(op), task).await?.is_empty();
+            known.group = Some(digest).filter(|_| in_line);
+        }
+        Ok(())
     }
 
     /// Tells whether the reading that was shared shows the security group as wanted. It is used once.
@@ -458,10 +474,7 @@ impl Core {
         self.ready(op, order, known).await?;
         self.steps(op, order, known, |_, order, side| Ok(plan::membership(side, order.wanted, &order.members())))
             .await?;
-        if order.wanted.group.is_some() {
-            self.group(op, order, known).await?;
-        }
-        Ok(())
+        self.admit(op, order, known).await
     }
 }
 

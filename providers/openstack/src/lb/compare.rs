@@ -70,8 +70,8 @@ impl Core {
             }
             pending => changes.push(planned("wait", &seen.balancer.id, pending.as_str())),
         }
-        if let Some(task) = Self::task(order, seen) {
-            let task = task?;
+        if let Some(group) = &order.wanted.group {
+            let task = Self::task(group, order, seen)?;
             let found = match self.is_listed_in_line(op, task, &mut known.listed).await? {
                 true => Vec::new(),
                 false => self.groups.compare(self.api(op), task).await?,

@@ -11,7 +11,10 @@ use super::{
     },
     Look, Next, REST,
 };
-use crate::provider::{ErrorKind, EventKind, LbRef, Progress};
+use crate::{
+    k8s::ServiceView,
+    provider::{ErrorKind, EventKind, LbRef, Progress},
+};
 
 /// So many Services that vanish without having been deleted, and more than half of all, are not believed to be gone.
 const MANY: usize = 3;
@@ -88,13 +91,11 @@ impl ServiceController {
             return Err(Trouble::Doubt(Doubt::MostGone { gone, all }));
         }
         let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
-        match self.cx.api.get_service(namespace, name, &self.fields).await {
-            Ok(fresh) if fresh.uid == look.known.uid && fresh.is_load_balancer => {
+        match self.ask(namespace, name, Then::Forget).await? {
+            Some(fresh) if fresh.uid == look.known.uid && fresh.is_load_balancer => {
                 Err(Trouble::Doubt(Doubt::StillThere))
             }
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(Trouble::api(Doing::Delete { gone: true }, error)),
+            _ => Ok(()),
         }
     }
 
@@ -102,13 +103,20 @@ impl ServiceController {
     /// minutes, and the cache may lag. A deletion cannot be taken back, so that one needs no question.
     async fn confirm_unwanted(&self, look: &Look) -> Result<(), Trouble> {
         let Some(service) = look.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
-        match self.cx.api.get_service(&service.namespace, &service.name, &self.fields).await {
-            Ok(fresh) if fresh.uid == service.uid && self.fields.wants(&fresh) => {
+        match self.ask(&service.namespace, &service.name, Then::Release).await? {
+            Some(fresh) if fresh.uid == service.uid && self.fields.wants(&fresh) => {
                 Err(Trouble::Doubt(Doubt::WantedAgain))
             }
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(Trouble::api(Doing::Delete { gone: false }, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the API server for the Service as it is now; none if there is none.
+    async fn ask(&self, namespace: &str, name: &str, then: Then) -> Result<Option<ServiceView>, Trouble> {
+        match self.cx.api.get_service(namespace, name, &self.fields).await {
+            Ok(fresh) => Ok(Some(fresh)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(Trouble::api(Doing::Delete { gone: then != Then::Release }, error)),
         }
     }
 

@@ -236,7 +236,7 @@ impl ServiceController {
         let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
         (look.known.applied, look.known.attempted, look.known.deleted) = (None, true, false);
         if let Err(error) = &outcome.result
-            && stays(error.kind())
+            && error.kind().is_refusal()
             && !wanted.service.status.ingress.is_empty()
         {
             self.serve_on(look, wanted).await;
@@ -293,7 +293,7 @@ impl ServiceController {
                 return self.ensure(look, wanted, Depth::Verify, false).await;
             }
             // It would be refused for ever, while nobody looks after the backends of what there is.
-            Err(error) if stays(error.kind()) && !drift => {
+            Err(error) if error.kind().is_refusal() && !drift => {
                 return self.ensure(look, wanted, Depth::Verify, true).await;
             }
             Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
@@ -420,11 +420,6 @@ impl Look {
         let (namespace, name) = self.key.split_once('/')?;
         Some(ObjectRef::service(namespace, name, &*self.known.uid))
     }
-}
-
-/// Tells whether a refusal of this kind stays what it is until somebody does something about it.
-fn stays(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::Denied | ErrorKind::Conflict)
 }
 
 fn object(service: &ServiceView) -> ObjectRef {

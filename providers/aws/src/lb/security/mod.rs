@@ -23,8 +23,11 @@ use ccm_core::provider::{CloudError, Op, PlannedChange};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::book::{Book, Groups};
 pub use self::managed::{FrontPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
+use self::{
+    book::{Book, Groups},
+    unseen::Gone,
+};
 pub(crate) use self::{
     plan::summary,
     removal::{in_use, references},
@@ -72,8 +75,8 @@ pub struct SecurityGroups {
     needs: Mutex<HashMap<Box<str>, Needs>>,
     /// What nobody opens to each load balancer.
     left_alone: Mutex<HashMap<Box<str>, LeftAlone>>,
-    /// Names of load balancers that this process saw go.
-    gone: Mutex<BTreeSet<Box<str>>>,
+    /// Load balancers that listings may still show.
+    gone: Gone,
     sweeps: Arc<Sweeps>,
     begun: Instant,
     /// What was taken off along with what another load balancer lost, and could not be granted again yet.

@@ -153,7 +153,7 @@ impl SecurityGroups {
     pub(super) fn remember(&self, e: &Exposure<'_>, admitted: &Admitted) {
         let needs = admitted.chosen.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
         self.needs.lock().insert(e.lb_name.into(), needs);
-        self.gone.lock().remove(e.lb_name);
+        self.gone.remove(e.lb_name);
     }
 
     /// Takes rules of a load balancer off all groups of nodes, but for what `wanted` says of each group.

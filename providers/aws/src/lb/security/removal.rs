@@ -61,7 +61,7 @@ impl SecurityGroups {
     pub(crate) async fn release_nodes(&self, op: &Op, lb_name: &str) -> Result<Arc<Groups>, CloudError> {
         let groups = self.book.groups(op, self.age(op)).await?;
         self.needs.lock().remove(lb_name);
-        self.gone.lock().insert(lb_name.into());
+        self.gone.add(lb_name);
         self.left_alone.lock().remove(lb_name);
         if !self.scope.settings.disable_security_group_ingress {
             let nothing = BTreeSet::new();

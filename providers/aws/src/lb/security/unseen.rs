@@ -1,8 +1,13 @@
 //! Load balancers that there are and of which nothing is known yet, as after a restart: rules that they may live by stay.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ccm_core::provider::{CloudError, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{SecurityGroups, book::Groups, plan, rules};
 use crate::{
@@ -16,6 +21,30 @@ use crate::{
 const COMPARED: Duration = Duration::from_mins(10);
 /// Pause until the next try.
 const PAUSE: Duration = Duration::from_secs(15);
+/// Listings may show a load balancer for so long after its deletion was last asked for. A deletion that fails is asked for
+/// again before that.
+const LISTED: Duration = Duration::from_mins(10);
+
+/// Names of load balancers that this process saw go lately.
+#[derive(Default)]
+pub(super) struct Gone(Mutex<BTreeMap<Box<str>, Instant>>);
+
+impl Gone {
+    pub(super) fn add(&self, name: &str) {
+        let mut names = self.0.lock();
+        names.retain(|_, since| since.elapsed() <= LISTED);
+        names.insert(name.into(), Instant::now());
+    }
+
+    /// There is one of this name again.
+    pub(super) fn remove(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.lock().get(name).is_some_and(|since| since.elapsed() <= LISTED)
+    }
+}
 
 impl SecurityGroups {
     /// Returns the names of load balancers that are there, if there are health rules of which only that tells whether they
@@ -30,8 +59,8 @@ impl SecurityGroups {
             return Ok(BTreeSet::new());
         }
         let sweep = self.sweeps.since(op, ago(self.trust())).await?;
-        let gone = self.gone.lock();
-        Ok(sweep.balancers.iter().map(|balancer| balancer.name.clone()).filter(|name| !gone.contains(name)).collect())
+        let names = sweep.balancers.iter().map(|balancer| &balancer.name);
+        Ok(names.filter(|name| !self.gone.has(name)).cloned().collect())
     }
 
     /// Makes sure that what is to be taken off is not what pods of another Service let their load balancer in by: what two
@@ -54,7 +83,7 @@ impl SecurityGroups {
 
     /// Returns a load balancer of the cluster with addresses as targets at one of these ports of which nothing is known.
     fn unseen(&self, sweep: &Sweep, lb_name: &str, ports: &[(i32, i32)]) -> Option<Box<str>> {
-        let (needs, gone) = (self.needs.lock(), self.gone.lock());
+        let needs = self.needs.lock();
         let has_port = |port: i32| ports.iter().any(|(from, to)| port == 1 || (*from..=*to).contains(&port));
         let of_cluster = |arn: &str| sweep.tags.get(arn).is_some_and(|tags| self.scope.cluster.has(tags));
         let groups = sweep.groups.iter().filter(|group| {
@@ -63,7 +92,25 @@ impl SecurityGroups {
         });
         let arns: BTreeSet<&str> = groups.flat_map(|group| &group.load_balancers).map(|arn| &**arn).collect();
         let mut balancers = sweep.balancers.iter().filter(|balancer| arns.contains(&*balancer.arn));
-        let unknown = |name: &str| *name != *lb_name && !needs.contains_key(name) && !gone.contains(name);
+        let unknown = |name: &str| *name != *lb_name && !needs.contains_key(name) && !self.gone.has(name);
         balancers.find(|balancer| unknown(&balancer.name)).map(|balancer| balancer.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_went_is_remembered_for_as_long_as_it_may_be_listed() {
+        let gone = Gone::default();
+        for n in 0..100 {
+            gone.add(&format!("a{n}"));
+            tokio::time::advance(Duration::from_mins(1)).await;
+        }
+        assert!(gone.has("a90") && !gone.has("a89"));
+        assert!(gone.0.lock().len() <= 11, "{:?}", gone.0.lock());
+        gone.remove("a95");
+        assert!(!gone.has("a95") && gone.has("a99"));
     }
 }

@@ -30,6 +30,7 @@ pub(crate) enum Bug {
     DoneBeforeActive,
     SleepsWhenThrottled,
     UpdateChangesPorts,
+    UpdateAwaitsEnsure,
     UpdateKeepsLastMember,
     UpdateOnNothingIsDone,
     UpdateOnNothingMakes,
@@ -85,7 +86,7 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 81] = [
+    pub(crate) const ALL: [(Self, &[&str]); 82] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -115,7 +116,8 @@ impl Bug {
         (Self::PendingWithoutPause, &["waits-outside"]),
         (Self::DoneBeforeActive, &["waits-outside"]),
         (Self::SleepsWhenThrottled, &["waits-outside"]),
-        (Self::UpdateChangesPorts, &["update-members-only"]),
+        (Self::UpdateChangesPorts, &["update-while-refused"]),
+        (Self::UpdateAwaitsEnsure, &["update-while-refused"]),
         (Self::UpdateKeepsLastMember, &["update-members-only"]),
         (Self::UpdateOnNothingIsDone, &["update-on-nothing"]),
         (Self::UpdateOnNothingMakes, &["update-on-nothing"]),

@@ -346,6 +346,9 @@ impl Planted {
             Bug::UpdateChangesPorts if there.is_some() => {
                 LbOutcome { status: None, ..self.real().ensure(op, want, Depth::Verify).await }
             }
+            Bug::UpdateAwaitsEnsure if there.as_ref().is_some_and(|b| b.ports.len() != want.service.ports.len()) => {
+                CloudError::new(ErrorKind::Conflict, "the ports are not ensured yet").into()
+            }
             Bug::UpdateKeepsLastMember if matches!(&want.backends, ccm_core::provider::BackendSet::Nodes(n) if n.is_empty()) => {
                 LbOutcome { status: None, ..LbOutcome::done(LbStatus::default()) }
             }

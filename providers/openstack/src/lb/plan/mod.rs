@@ -18,7 +18,7 @@ pub use self::step::{Change, Step};
 use super::{
     body,
     features::Features,
-    model::{Wanted, WantedListener, transport},
+    model::{Group, Wanted, WantedListener, transport},
     names,
     nodes::WantedMember,
     ownership::Standing,
@@ -50,6 +50,26 @@ impl<'a> Side<'a> {
         let key = (wanted.protocol.as_str(), wanted.port);
         let mut mine = self.seen.listeners.iter().filter(|listener| self.standing.is_mine(listener));
         mine.find(|listener| (listener.protocol.as_str(), listener.protocol_port) == key)
+    }
+
+    /// Returns the listener that serves a port as yet, although it may be one that has to be replaced.
+    fn serving(&self, wanted: &WantedListener) -> Option<&'a Listener> {
+        let key = (transport(wanted.protocol.as_str()), wanted.port);
+        let mut mine = self.seen.listeners.iter().filter(|listener| self.standing.is_mine(listener));
+        mine.find(|listener| (transport(listener.protocol.as_str()), listener.protocol_port) == key)
+    }
+
+    /// Returns what the group of nodes has to admit for the ports that are served as yet.
+    pub fn group_of_served(&self, wanted: &Wanted) -> Option<Group> {
+        let is_served = |(protocol, port): &(&str, u16)| {
+            let leads_there = |listener: &&WantedListener| {
+                let transport = transport(listener.protocol.as_str());
+                transport.eq_ignore_ascii_case(protocol) && listener.pool.node_port == Some(*port)
+            };
+            wanted.listeners.iter().filter(leads_there).any(|listener| self.serving(listener).is_some())
+        };
+        let group = wanted.group.as_ref()?;
+        Some(Group { ports: group.ports.iter().copied().filter(is_served).collect(), ..group.clone() })
     }
 }
 
@@ -94,11 +114,10 @@ pub fn plan(
     Ok(steps)
 }
 
-/// Plans the members of what is there and nothing else.
+/// Plans the members of what is there and nothing else, whatever else is to become of it.
 pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
     let one = |(wanted, members): (&WantedListener, &Vec<WantedMember>)| {
-        let pool = side.listener_of(wanted).and_then(|listener| side.seen.pool_of(listener));
-        let pool = pool.filter(|pool| pool.protocol.as_str() == wanted.pool.protocol.as_str());
+        let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener));
         pool.map_or_else(Vec::new, |pool| pools::plan_members(side, wanted, members, Some(pool)))
     };
     wanted.listeners.iter().zip(members).flat_map(one).collect()

@@ -466,3 +466,19 @@ fn members_alone_are_compared_when_only_nodes_changed() {
     let steps = Case::new(&there, &web).side(|side| membership(side, &web, &members));
     assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["members_update pool-a 10.0.0.12:30080"]);
 }
+
+/// Another protocol of a listener or a pool takes new ones, and these may be refused.
+#[test]
+fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
+    let there = seen(&[("a", "TCP", 80)]);
+    for (annotation, value) in [("proxy-protocol", "true"), ("x-forwarded-for", "true"), ("lb-method", "SOURCE_IP")] {
+        let web = wanted(&[80], &[(annotation, value)]);
+        let members = crate::lb::nodes::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
+        let steps = Case::new(&there, &web).side(|side| membership(side, &web, &[members]));
+        assert_eq!(
+            steps.iter().map(short).collect::<Vec<_>>(),
+            ["members_update pool-a 10.0.0.12:30080"],
+            "{annotation}"
+        );
+    }
+}

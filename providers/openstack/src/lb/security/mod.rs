@@ -72,6 +72,16 @@ struct Work {
 impl Groups {
     /// Brings a group and the ports of nodes in line.
     pub(super) async fn bring(&self, api: Api<'_>, task: Task<'_>) -> Result<(), CloudError> {
+        let surplus = self.admit(api, task).await?;
+        for rule in &surplus {
+            api.delete_rule(rule).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings the ports of nodes in line, and adds the rules that a group lacks. Returns the IDs of those that are not among
+    /// the task's.
+    pub(super) async fn admit(&self, api: Api<'_>, task: Task<'_>) -> Result<Vec<String>, CloudError> {
         let mut work = self.look(api, task).await?;
         let group = match work.group.take() {
             Some(group) => group,
@@ -91,16 +101,13 @@ impl Groups {
                 made => drop(made?),
             }
         }
-        for rule in &work.surplus {
-            api.delete_rule(rule).await?;
-        }
         for port in &work.join {
             self.set(api, port, &Membership::of(&group.id), "its node is a member").await?;
         }
         for port in &work.leave {
             self.set(api, port, &Membership::not_of(&group.id), "its node is no member any more").await?;
         }
-        Ok(())
+        Ok(work.surplus)
     }
 
     /// Says what [`bring`](Self::bring) would change.

@@ -1,5 +1,7 @@
 //! Security groups of Services.
 
+use ccm_core::k8s::ServiceView;
+
 use super::rig::{Rig, address, service};
 
 async fn managed(nodes: usize) -> Rig {
@@ -32,6 +34,27 @@ async fn a_group_admits_the_subnet_to_node_ports_and_follows_nodes() {
     assert_eq!(admits(&rig), [(30080, subnet())]);
     rig.remove(&less).await;
     assert_eq!((admits(&rig), rig.admitted()), (vec![], vec![]));
+}
+
+/// What the cloud refused to change serves on, and new nodes with it.
+#[tokio::test(start_paused = true)]
+async fn along_with_members_a_group_loses_nothing_and_admits_to_nothing_new() {
+    for restarted in [false, true] {
+        let mut rig = managed(2).await;
+        let web = rig.settle(&service("web", &[80, 443])).await;
+        if restarted {
+            rig = rig.restart_with(|_| {}).await;
+        }
+        let before = admits(&rig);
+        rig.add_node().await;
+        rig.nodes.remove(0);
+        let other = ServiceView { ports: service("web", &[80, 8080]).ports, ..web };
+        rig.update(&other).await.unwrap();
+        assert_eq!((admits(&rig), rig.admitted()), (before, vec![address(1), address(2)]));
+        rig.settle(&other).await;
+        let ports: Vec<_> = admits(&rig).into_iter().map(|(port, _)| port).collect();
+        assert_eq!(ports, [30080, 38080], "its owner's change arrives");
+    }
 }
 
 #[tokio::test(start_paused = true)]

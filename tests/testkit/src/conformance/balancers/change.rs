@@ -1,13 +1,13 @@
 //! Backends, deletion, plans.
 
 use ccm_core::{
-    k8s::LbStatus,
+    k8s::{LbStatus, ServiceView},
     provider::{Depth, ErrorKind, LbRef, Progress},
 };
 
 use super::{
     super::{
-        LoadBalancerCloud,
+        InjectedFault, LoadBalancerCloud, Trouble,
         bench::Bench,
         report::{Problem, Verdict, expect},
     },
@@ -42,13 +42,52 @@ pub(super) async fn update_members_only(bench: &LbBench<'_>) -> Verdict {
             expect(tenant.service.status == service.status, || format!("status {:?}", tenant.service.status))?;
         }
     }
-    // A change of the Service that was not ensured yet is not the backends'.
-    tenant.nodes = nodes;
+    Ok(())
+}
+
+/// While the cloud refuses what the owner wants now, what there is serves on, and its nodes come and go.
+pub(super) async fn update_while_refused(bench: &LbBench<'_>) -> Verdict {
+    let nodes = bench.nodes(3).await?;
+    let before = bench.world().await?;
+    let mut tenant = bench.tenant(&nodes[..1]).await?;
+    tenant.ensure().await?;
+    let ensured = bench.world().await?;
+    let id = ensured.served(&before, &tenant).map(|b| b.id.clone()).map_err(blocked)?;
+    let service = tenant.service.clone();
+    for (what, wish) in wishes(bench, &service) {
+        for (fresh, wanted) in [(false, &nodes[1..]), (true, &nodes[..2])] {
+            if fresh {
+                tenant.provider = bench.provider().await?;
+            }
+            tenant.service = wish.clone();
+            bench.cloud.script(Some(Trouble::fail(1, InjectedFault::Denied).lasting())).await?;
+            tenant.once(&tenant.op(), ENSURE).await?;
+            bench.cloud.script(None).await?;
+            tenant.nodes = wanted.to_vec();
+            let updated = tenant.settle(Step::Update, After::Fail).await?;
+            updated.map_err(|seen| Problem::Failed(format!("with {what} refused: {seen}")))?;
+            let world = bench.world().await?;
+            let members = world.balancers.get(&id).map(|b| b.members.clone()).unwrap_or_default();
+            let names = tenant.node_names();
+            expect(members == names, || format!("with {what} refused: {names:?} became {members:?}"))?;
+            let changes = world.without_members(&id).changes(&ensured.clone().without_members(&id));
+            expect(changes.is_empty(), || format!("with {what} refused: {changes}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What an owner may want of a balancer that is there, each by itself.
+fn wishes(bench: &LbBench<'_>, service: &ServiceView) -> Vec<(String, ServiceView)> {
+    let mut larger = service.clone();
     let other = port(ccm_core::k8s::Protocol::Tcp, OTHER_PORT, 32001);
-    tenant.service.ports = tenant.service.ports.iter().cloned().chain([other]).collect();
-    let outcome = tenant.once(&tenant.op(), Step::Update).await?;
-    let changes = bench.world().await?.without_members(&id).changes(&ensured.without_members(&id));
-    expect(changes.is_empty(), || format!("with a new port ({}): {changes}", show(&outcome.result)))
+    larger.ports = larger.ports.iter().cloned().chain([other]).collect();
+    let annotated = bench.cloud.settings().into_iter().map(|(key, value)| {
+        let mut annotated = service.clone();
+        annotated.annotations.insert(key.as_str().into(), value.as_str().into());
+        (format!("{key}: {value}"), annotated)
+    });
+    std::iter::once(("a new port".to_owned(), larger)).chain(annotated).collect()
 }
 
 pub(super) async fn update_on_nothing(bench: &LbBench<'_>) -> Verdict {

@@ -27,7 +27,7 @@ mod ids {
 }
 
 /// Every rule for load balancers.
-pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 41] = [
+pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!(
         ids::CLAIMED,
         interpret::claimed,
@@ -105,6 +105,12 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 41] = [
         "update-members-only",
         change::update_members_only,
         "update_backends brings the members in line and changes nothing else"
+    ),
+    rule!(
+        "update-while-refused",
+        change::update_while_refused,
+        "while the cloud refuses what the Service wants now, update_backends brings the members of what is there in line, \
+         and changes nothing else"
     ),
     rule!(
         "update-on-nothing",
