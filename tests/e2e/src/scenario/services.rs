@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use ccm_core::k8s::well_known::COMPONENT_SERVICE;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::ResourceExt as _;
@@ -133,12 +134,16 @@ impl Scenario {
         Ok(writes)
     }
 
-    /// Events about Services of this scenario, the newest of each kind.
+    /// Events of service controllers about Services of this scenario, the newest of each kind. Others tell of them too: the
+    /// API server of a cluster IP, if its repair comes upon a Service that is just being created.
     pub async fn service_events(&self) -> anyhow::Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.server.client(), NAMESPACE);
         let mut list = events.list(&ListParams::default().fields("involvedObject.kind=Service")).await?.items;
-        let is_ours =
-            |event: &Event| event.involved_object.name.as_ref().is_some_and(|n| n.starts_with(&self.prefix()));
+        let is_ours = |event: &Event| {
+            let source = event.source.as_ref().and_then(|source| source.component.as_deref());
+            let name = event.involved_object.name.as_ref();
+            source == Some(COMPONENT_SERVICE) && name.is_some_and(|name| name.starts_with(&self.prefix()))
+        };
         list.retain(is_ours);
         Ok(list)
     }
