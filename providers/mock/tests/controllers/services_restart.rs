@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::{
     faults::FAULTS,
     service_world::SERVICE,
-    world::{AGENT, World, secs},
+    world::{AGENT, Ccm, World, secs},
 };
 
 /// What happens to a Service.
@@ -318,19 +318,26 @@ async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
     assert!(left.iter().all(|name| world.nodes_behind(name) == ["a", "b", "c"]));
 }
 
+const FIVE: [&str; 5] = ["w0", "w1", "w2", "w3", "w4"];
+
+/// A world in which five Services are served.
+async fn serving_five() -> (World, Ccm) {
+    let world = World::provisioned();
+    world.have_nodes(["a"]).await;
+    let ccm = world.start(&SERVICE);
+    for name in FIVE {
+        world.serve(name).await;
+    }
+    world.until_served(&FIVE, secs(60)).await;
+    world.settle().await;
+    (world, ccm)
+}
+
 /// As after a restored etcd: what nobody deleted is gone.
 #[tokio::test(start_paused = true)]
 async fn most_services_that_vanish_at_once_keep_their_balancers() {
-    let world = World::provisioned();
-    world.have_nodes(["a"]).await;
-    let _ccm = world.start(&SERVICE);
-    let names = ["w0", "w1", "w2", "w3", "w4"];
-    for name in names {
-        world.serve(name).await;
-    }
-    world.until_served(&names, secs(60)).await;
-    world.settle().await;
-    for name in &names[..4] {
+    let (world, _ccm) = serving_five().await;
+    for name in &FIVE[..4] {
         world.remove_service(name);
     }
     tokio::time::sleep(secs(3600)).await;
@@ -345,21 +352,13 @@ async fn most_services_that_vanish_at_once_keep_their_balancers() {
 /// Only what somebody else took away counts as vanished, not what went because we let it go and never heard so.
 #[tokio::test(start_paused = true)]
 async fn services_whose_release_is_not_answered_do_not_count_as_vanished() {
-    let world = World::provisioned();
-    world.have_nodes(["a"]).await;
-    let _ccm = world.start(&SERVICE);
-    let names = ["w0", "w1", "w2", "w3", "w4"];
-    for name in names {
-        world.serve(name).await;
-    }
-    world.until_served(&names, secs(60)).await;
-    world.settle().await;
+    let (world, _ccm) = serving_five().await;
     let releases = Match::resource("services").verb("patch").user_agent(AGENT);
     let unanswered = world.server.faults().add(releases, Action::DropReply);
-    for name in &names[..4] {
+    for name in &FIVE[..4] {
         world.delete_service(name).await;
     }
-    let all_gone = || names[..4].iter().all(|name| world.service(name).is_null());
+    let all_gone = || FIVE[..4].iter().all(|name| world.service(name).is_null());
     world.until("the services are gone", secs(10), all_gone).await;
     assert!(world.server.faults().met(unanswered) >= 4);
     world.server.faults().remove(unanswered);

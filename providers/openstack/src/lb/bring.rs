@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{BackendSet, CloudError, Depth, ErrorKind, EventKind, LbOutcome, Op, Progress},
+    provider::{BackendSet, CloudError, Depth, Digest, ErrorKind, EventKind, LbOutcome, Op, Progress},
 };
 use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
@@ -377,14 +377,10 @@ impl Core {
         match &order.wanted.group {
             Some(group) => {
                 let task = Self::task(group, order, seen)?;
-                let digest = task.digest();
-                if known.group != Some(digest) {
-                    known.group = None;
-                    if !self.is_listed_in_line(op, task, &mut known.listed).await? {
-                        self.groups.bring(api, task).await?;
-                    }
-                    known.group = Some(digest);
+                for rule in self.admit(op, task, &mut known.group, &mut known.listed).await? {
+                    api.delete_rule(&rule).await?;
                 }
+                known.group = Some(task.digest());
                 Ok(())
             }
             None => {
@@ -399,19 +395,35 @@ impl Core {
 
     /// Lets the balancer reach its nodes at the ports that it serves as yet. What else the group admits stays: a change that
     /// was refused may still need it.
-    async fn admit(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
+    async fn admit_to_served(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<(), Halt> {
         let Some(seen) = &known.seen else { return Err(gone().into()) };
         let standing = self.standing(order, seen);
         let Some(group) = self.side(order, seen, &standing).group_of_served(order.wanted) else { return Ok(()) };
         let task = Self::task(&group, order, seen)?;
-        let digest = task.digest();
-        if known.group != Some(digest) {
-            known.group = None;
-            let in_line = self.is_listed_in_line(op, task, &mut known.listed).await?
-                || self.groups.admit(self.api(op), task).await?.is_empty();
-            known.group = Some(digest).filter(|_| in_line);
-        }
+        self.admit(op, task, &mut known.group, &mut known.listed).await?;
         Ok(())
+    }
+
+    /// Makes the group admit what the task says, unless it is known to. Returns the rules that it has besides; `in_line`: to
+    /// what it was completely brought.
+    async fn admit(
+        &self,
+        op: &Op,
+        task: Task<'_>,
+        in_line: &mut Option<Digest>,
+        listed: &mut Option<Listed>,
+    ) -> Result<Vec<String>, CloudError> {
+        let digest = task.digest();
+        if *in_line == Some(digest) {
+            return Ok(Vec::new());
+        }
+        *in_line = None;
+        let surplus = match self.is_listed_in_line(op, task, listed).await? {
+            true => Vec::new(),
+            false => self.groups.admit(self.api(op), task).await?,
+        };
+        *in_line = surplus.is_empty().then_some(digest);
+        Ok(surplus)
     }
 
     /// Tells whether the reading that was shared shows the security group as wanted. It is used once.
@@ -474,7 +486,7 @@ impl Core {
         self.ready(op, order, known).await?;
         self.steps(op, order, known, |_, order, side| Ok(plan::membership(side, order.wanted, &order.members())))
             .await?;
-        self.admit(op, order, known).await
+        self.admit_to_served(op, order, known).await
     }
 }
 

@@ -91,7 +91,7 @@ impl ServiceController {
             return Err(Trouble::Doubt(Doubt::MostGone { gone, all }));
         }
         let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
-        match self.ask(namespace, name, Then::Forget).await? {
+        match self.ask(namespace, name, Doing::Delete { gone: true }).await? {
             Some(fresh) if fresh.uid == look.known.uid && fresh.is_load_balancer => {
                 Err(Trouble::Doubt(Doubt::StillThere))
             }
@@ -103,7 +103,7 @@ impl ServiceController {
     /// minutes, and the cache may lag. A deletion cannot be taken back, so that one needs no question.
     async fn confirm_unwanted(&self, look: &Look) -> Result<(), Trouble> {
         let Some(service) = look.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
-        match self.ask(&service.namespace, &service.name, Then::Release).await? {
+        match self.ask(&service.namespace, &service.name, Doing::Delete { gone: false }).await? {
             Some(fresh) if fresh.uid == service.uid && self.fields.wants(&fresh) => {
                 Err(Trouble::Doubt(Doubt::WantedAgain))
             }
@@ -111,12 +111,12 @@ impl ServiceController {
         }
     }
 
-    /// Asks the API server for the Service as it is now; none if there is none.
-    async fn ask(&self, namespace: &str, name: &str, then: Then) -> Result<Option<ServiceView>, Trouble> {
+    /// Asks the API server for the Service as it is now; none if there is none. `doing`: what for.
+    async fn ask(&self, namespace: &str, name: &str, doing: Doing) -> Result<Option<ServiceView>, Trouble> {
         match self.cx.api.get_service(namespace, name, &self.fields).await {
             Ok(fresh) => Ok(Some(fresh)),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(Trouble::api(Doing::Delete { gone: then != Then::Release }, error)),
+            Err(error) => Err(Trouble::api(doing, error)),
         }
     }
 

@@ -54,9 +54,8 @@ impl<'a> Side<'a> {
 
     /// Returns the listener that serves a port as yet, although it may be one that has to be replaced.
     fn serving(&self, wanted: &WantedListener) -> Option<&'a Listener> {
-        let key = (transport(wanted.protocol.as_str()), wanted.port);
         let mut mine = self.seen.listeners.iter().filter(|listener| self.standing.is_mine(listener));
-        mine.find(|listener| (transport(listener.protocol.as_str()), listener.protocol_port) == key)
+        mine.find(|listener| has_port_of(listener, wanted))
     }
 
     /// Returns what the group of nodes has to admit for the ports that are served as yet.
@@ -93,9 +92,8 @@ pub fn plan(
     }
     steps.extend(renamed_children(side));
     let (in_the_way, others): (Vec<_>, Vec<_>) = surplus(side, wanted).partition(|seen| {
-        let taken = (transport(seen.protocol.as_str()), seen.protocol_port);
-        let missing = wanted.listeners.iter().filter(|wanted| side.listener_of(wanted).is_none());
-        missing.map(|wanted| (transport(wanted.protocol.as_str()), wanted.port)).any(|wanted| wanted == taken)
+        let mut missing = wanted.listeners.iter().filter(|wanted| side.listener_of(wanted).is_none());
+        missing.any(|wanted| has_port_of(seen, wanted))
     });
     // Octavia has room for one listener on a port: the old one goes first.
     for listener in in_the_way {
@@ -174,12 +172,15 @@ fn sharing(side: &Side<'_>, wanted: &Wanted, most: usize) -> Result<(), CloudErr
     Ok(())
 }
 
-/// Checks that a port is not another's. Octavia counts by transport: HTTP is on TCP's ports.
+/// Tells whether a listener is on the port of a wanted one. Octavia counts by transport: HTTP is on TCP's ports.
+fn has_port_of(seen: &Listener, wanted: &WantedListener) -> bool {
+    let place = (transport(seen.protocol.as_str()), seen.protocol_port);
+    place == (transport(wanted.protocol.as_str()), wanted.port)
+}
+
+/// Checks that a port is not another's.
 pub fn conflict(side: &Side<'_>, wanted: &WantedListener) -> Result<(), CloudError> {
-    let key = (transport(wanted.protocol.as_str()), wanted.port);
-    let mut there = side.seen.listeners.iter();
-    let taken = there.find(|seen| (transport(seen.protocol.as_str()), seen.protocol_port) == key);
-    match taken {
+    match side.seen.listeners.iter().find(|seen| has_port_of(seen, wanted)) {
         Some(seen) if !side.standing.is_mine(seen) => {
             let (port, id) = (wanted.label(), &side.seen.balancer.id);
             let message = format!("the listener port {port} already exists on load balancer {id}");

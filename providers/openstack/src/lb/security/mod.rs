@@ -70,15 +70,6 @@ struct Work {
 }
 
 impl Groups {
-    /// Brings a group and the ports of nodes in line.
-    pub(super) async fn bring(&self, api: Api<'_>, task: Task<'_>) -> Result<(), CloudError> {
-        let surplus = self.admit(api, task).await?;
-        for rule in &surplus {
-            api.delete_rule(rule).await?;
-        }
-        Ok(())
-    }
-
     /// Brings the ports of nodes in line, and adds the rules that a group lacks. Returns the IDs of those that are not among
     /// the task's.
     pub(super) async fn admit(&self, api: Api<'_>, task: Task<'_>) -> Result<Vec<String>, CloudError> {
@@ -110,7 +101,7 @@ impl Groups {
         Ok(work.surplus)
     }
 
-    /// Says what [`bring`](Self::bring) would change.
+    /// Says what would change: [`admit`](Self::admit), and the end of the rules that are not among the task's.
     pub(super) async fn compare(&self, api: Api<'_>, task: Task<'_>) -> Result<Vec<PlannedChange>, CloudError> {
         let work = self.look(api, task).await?;
         let planned = |operation: &str, object: &str, reason: &str| PlannedChange {

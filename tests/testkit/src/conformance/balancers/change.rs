@@ -1,7 +1,7 @@
 //! Backends, deletion, plans.
 
 use ccm_core::{
-    k8s::{LbStatus, ServiceView},
+    k8s::LbStatus,
     provider::{Depth, ErrorKind, LbRef, Progress},
 };
 
@@ -11,9 +11,9 @@ use super::{
         bench::Bench,
         report::{Problem, Verdict, expect},
     },
-    bench::{balancers, port},
+    bench::{World, balancers, port},
     ensure::blocked,
-    interpret::{OTHER_PORT, UNREAD},
+    interpret::{OTHER_PORT, UNREAD, with_another_port, with_settings},
     tenant::{After, Step, Tenant, show, show_error},
 };
 
@@ -34,11 +34,7 @@ pub(super) async fn update_members_only(bench: &LbBench<'_>) -> Verdict {
             }
             tenant.nodes = wanted.to_vec();
             tenant.settle(Step::Update, After::Fail).await?.map_err(Problem::Failed)?;
-            let world = bench.world().await?;
-            let members = world.balancers.get(&id).map(|b| b.members.clone()).unwrap_or_default();
-            expect(members == tenant.node_names(), || format!("{:?} became {members:?}", tenant.node_names()))?;
-            let changes = world.without_members(&id).changes(&ensured.clone().without_members(&id));
-            expect(changes.is_empty(), || changes)?;
+            only_members_changed(&tenant, &id, &ensured).await?.map_err(Problem::Failed)?;
             expect(tenant.service.status == service.status, || format!("status {:?}", tenant.service.status))?;
         }
     }
@@ -53,8 +49,10 @@ pub(super) async fn update_while_refused(bench: &LbBench<'_>) -> Verdict {
     tenant.ensure().await?;
     let ensured = bench.world().await?;
     let id = ensured.served(&before, &tenant).map(|b| b.id.clone()).map_err(blocked)?;
-    let service = tenant.service.clone();
-    for (what, wish) in wishes(bench, &service) {
+    let mut wishes = with_settings(bench.cloud, &tenant.service);
+    wishes.push(("a new port".to_owned(), with_another_port(&tenant.service)));
+    for (what, wish) in wishes {
+        let refused = |seen: String| Problem::Failed(format!("with {what} refused: {seen}"));
         for (fresh, wanted) in [(false, &nodes[1..]), (true, &nodes[..2])] {
             if fresh {
                 tenant.provider = bench.provider().await?;
@@ -64,30 +62,23 @@ pub(super) async fn update_while_refused(bench: &LbBench<'_>) -> Verdict {
             tenant.once(&tenant.op(), ENSURE).await?;
             bench.cloud.script(None).await?;
             tenant.nodes = wanted.to_vec();
-            let updated = tenant.settle(Step::Update, After::Fail).await?;
-            updated.map_err(|seen| Problem::Failed(format!("with {what} refused: {seen}")))?;
-            let world = bench.world().await?;
-            let members = world.balancers.get(&id).map(|b| b.members.clone()).unwrap_or_default();
-            let names = tenant.node_names();
-            expect(members == names, || format!("with {what} refused: {names:?} became {members:?}"))?;
-            let changes = world.without_members(&id).changes(&ensured.clone().without_members(&id));
-            expect(changes.is_empty(), || format!("with {what} refused: {changes}"))?;
+            tenant.settle(Step::Update, After::Fail).await?.map_err(refused)?;
+            only_members_changed(&tenant, &id, &ensured).await?.map_err(refused)?;
         }
     }
     Ok(())
 }
 
-/// What an owner may want of a balancer that is there, each by itself.
-fn wishes(bench: &LbBench<'_>, service: &ServiceView) -> Vec<(String, ServiceView)> {
-    let mut larger = service.clone();
-    let other = port(ccm_core::k8s::Protocol::Tcp, OTHER_PORT, 32001);
-    larger.ports = larger.ports.iter().cloned().chain([other]).collect();
-    let annotated = bench.cloud.settings().into_iter().map(|(key, value)| {
-        let mut annotated = service.clone();
-        annotated.annotations.insert(key.as_str().into(), value.as_str().into());
-        (format!("{key}: {value}"), annotated)
-    });
-    std::iter::once(("a new port".to_owned(), larger)).chain(annotated).collect()
+/// Checks that the members are as wanted, and all else is as it was.
+async fn only_members_changed(tenant: &Tenant<'_>, id: &str, ensured: &World) -> Verdict<Result<(), String>> {
+    let world = tenant.bench.world().await?;
+    let members = world.balancers.get(id).map(|b| b.members.clone()).unwrap_or_default();
+    let names = tenant.node_names();
+    if members != names {
+        return Ok(Err(format!("{names:?} became {members:?}")));
+    }
+    let changes = world.without_members(id).changes(&ensured.clone().without_members(id));
+    Ok(if changes.is_empty() { Ok(()) } else { Err(changes) })
 }
 
 pub(super) async fn update_on_nothing(bench: &LbBench<'_>) -> Verdict {
@@ -141,10 +132,7 @@ pub(super) async fn deleted(bench: &LbBench<'_>) -> Verdict {
         let before = bench.world().await?;
         let mut tenant = bench.tenant(&nodes).await?;
         tenant.ensure().await?;
-        let mut larger = tenant.service.clone();
-        let other = port(ccm_core::k8s::Protocol::Tcp, OTHER_PORT, 32001);
-        larger.ports = larger.ports.iter().cloned().chain([other]).collect();
-        tenant.service = larger;
+        tenant.service = with_another_port(&tenant.service);
         tenant.ensure().await?;
         if fresh {
             tenant.provider = bench.provider().await?;

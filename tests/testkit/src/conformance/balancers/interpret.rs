@@ -121,21 +121,32 @@ pub(super) fn variations(tenant: &Tenant<'_>, bench: &LbBench<'_>) -> Verdict<Ve
     let node_port = port(Protocol::Tcp, plain.ports[0].port.get(), 32000);
     more.push(("node port".to_owned(), ServiceView { ports: Box::new([node_port]), ..plain.clone() }));
     more.extend(wishes(bench.cloud, plain, supports));
-    for (key, value) in bench.cloud.settings() {
+    more.extend(with_settings(bench.cloud, plain));
+    Ok(more)
+}
+
+/// Makes a Service with each annotation that changes the cloud's load balancer.
+pub(super) fn with_settings(cloud: &dyn LoadBalancerCloud, plain: &ServiceView) -> Vec<(String, ServiceView)> {
+    let with = |(key, value): (String, String)| {
         let mut service = plain.clone();
         service.annotations.insert(key.as_str().into(), value.as_str().into());
-        more.push((format!("annotation {key}: {value}"), service));
-    }
-    Ok(more)
+        (format!("annotation {key}: {value}"), service)
+    };
+    cloud.settings().into_iter().map(with).collect()
+}
+
+/// Makes a Service with one port more.
+pub(super) fn with_another_port(plain: &ServiceView) -> ServiceView {
+    let other = port(Protocol::Tcp, OTHER_PORT, 32001);
+    ServiceView { ports: plain.ports.iter().cloned().chain([other]).collect(), ..plain.clone() }
 }
 
 /// Makes the Services that every provider must tell apart from `plain`.
 fn always(plain: &ServiceView, supports: LbSupport) -> Vec<(String, ServiceView)> {
     let other = port(Protocol::Tcp, OTHER_PORT, 32001);
-    let both = [plain.ports[0].clone(), other.clone()];
     let mut list = vec![
         ("port".to_owned(), ServiceView { ports: Box::new([other]), ..plain.clone() }),
-        ("second port".to_owned(), ServiceView { ports: Box::new(both), ..plain.clone() }),
+        ("second port".to_owned(), with_another_port(plain)),
     ];
     if supports.source_ranges {
         let ranges = Box::new(["198.51.100.0/24".into()]);

@@ -20,11 +20,11 @@ use super::{
         bench::Bench,
         report::{Problem, Verdict, expect},
     },
-    bench::{World, port},
+    bench::World,
     change::ENSURE,
     ensure::{LONGEST_SLEEP, MAX_CALLS},
     ids,
-    interpret::OTHER_PORT,
+    interpret::with_another_port,
     tenant::{After, Step, Tenant, show},
 };
 
@@ -45,8 +45,7 @@ async fn prepare<'a>(bench: &'a LbBench<'_>, step: Step) -> Verdict<(World, Tena
         tenant.nodes = nodes;
     }
     if step == Step::Ensure(Depth::Trust) {
-        let other = port(ccm_core::k8s::Protocol::Tcp, OTHER_PORT, 32001);
-        tenant.service.ports = tenant.service.ports.iter().cloned().chain([other]).collect();
+        tenant.service = with_another_port(&tenant.service);
     }
     Ok((before, tenant))
 }
