@@ -110,6 +110,12 @@ impl Observer {
         self.shared.state.lock().services.farewells.clone()
     }
 
+    /// UIDs of Services that the server deleted although they had the finalizer. It reads an object and deletes it in a second
+    /// step, unless a finalizer was on it at the first.
+    pub fn unheld(&self) -> BTreeSet<String> {
+        self.shared.state.lock().services.unheld.clone()
+    }
+
     /// Services with such names that lost finalizer or address although they wanted a load balancer all along.
     pub fn bereft(&self, prefix: &str) -> Vec<Seen> {
         self.shared.state.lock().services.bereft.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()

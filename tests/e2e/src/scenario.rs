@@ -19,7 +19,7 @@ use ccm_testkit::kubelet::{KubeletOptions, Kubelets, NodeSpec, UNINITIALIZED_TAI
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -217,8 +217,22 @@ impl Scenario {
     }
 
     async fn launch(&self, kubeconfig: PathBuf, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
-        let config = format!("region: {}\nendpoint: {}\n{config}", self.region(), self.endpoint);
+        let config = format!("{}{config}", self.cloud_config());
         self.launch_program(&self.program, kubeconfig, &config, process, flags).await
+    }
+
+    fn cloud_config(&self) -> String {
+        format!("region: {}\nendpoint: {}\n", self.region(), self.endpoint)
+    }
+
+    /// Runs the subcommand `orphans` as a process of this name, to its end: its exit code, and its report where it made one.
+    pub async fn orphans(&self, process: &str, flags: &[&str]) -> anyhow::Result<(Option<i32>, Value)> {
+        let kubeconfig = self.path(process, "kubeconfig");
+        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        let flags: Vec<&str> = ["--output=json"].iter().chain(flags).copied().collect();
+        let mut args = vec![OsString::from("orphans")];
+        args.extend(self.arguments(kubeconfig, &self.cloud_config(), process, &flags)?);
+        crate::ccm::report(&self.program, &args, SOON).await
     }
 
     async fn launch_program(
@@ -229,6 +243,19 @@ impl Scenario {
         process: &str,
         flags: &[&str],
     ) -> anyhow::Result<Ccm> {
+        let args = self.arguments(kubeconfig, config, process, flags)?;
+        let name = format!("{process}{}", self.processes.lock().len());
+        self.processes.lock().push(name.clone());
+        Ccm::start(program, self.directory.path(), &name, args).await
+    }
+
+    fn arguments(
+        &self,
+        kubeconfig: PathBuf,
+        config: &str,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Vec<OsString>> {
         let cloud_config = self.path(process, "cloud.yaml");
         std::fs::write(&cloud_config, config)?;
         let file = |flag: &str, path: PathBuf| {
@@ -241,9 +268,7 @@ impl Scenario {
         args.push(file("--cloud-config=", cloud_config));
         args.push(format!("--leader-elect-resource-name={}", self.lease()).into());
         args.extend(flags.iter().map(OsString::from));
-        let name = format!("{process}{}", self.processes.lock().len());
-        self.processes.lock().push(name.clone());
-        Ccm::start(program, self.directory.path(), &name, args).await
+        Ok(args)
     }
 
     /// Name of the Lease, in kube-system.

@@ -51,6 +51,8 @@ struct State {
     unfit: BTreeMap<String, u64>,
     /// When each pod network last belonged to no node of this name.
     unrouted: BTreeMap<(String, String), u64>,
+    /// UIDs of Services that the server deleted although they had the finalizer: it had begun before that was added.
+    unheld: BTreeSet<String>,
     found: Vec<String>,
 }
 
@@ -140,8 +142,12 @@ impl Witness {
             let is_guarded = event.change != Change::Deleted && finalizers(&after).contains(&FINALIZER);
             let was_guarded = before.as_ref().is_some_and(|before| finalizers(before).contains(&FINALIZER));
             let balancer = self.balancer_of(uid);
+            let is_unheld = event.change == Change::Deleted && finalizers(&after).contains(&FINALIZER);
+            if is_unheld {
+                self.state.lock().unheld.insert(uid.to_owned());
+            }
             // A user may take it off by hand.
-            if who.is_some() && was_guarded && !is_guarded && balancer.is_some() {
+            if who.is_some() && was_guarded && !is_guarded && !is_unheld && balancer.is_some() {
                 self.accuse(
                     who,
                     &format!("the finalizer of Service {name} was removed while its load balancer is there"),
@@ -275,7 +281,10 @@ impl Witness {
         if service.as_ref().is_some_and(is_of_another_class) {
             self.accuse(who, &format!("a load balancer was made for Service {} of another class", born.service));
         }
-        let guarded = service.as_ref().is_some_and(|service| finalizers(service).contains(&FINALIZER));
+        let guarded = match &service {
+            Some(service) => finalizers(service).contains(&FINALIZER),
+            None => self.state.lock().unheld.contains(&born.uid),
+        };
         if !guarded {
             self.accuse(who, &format!("a load balancer was made for Service {} before its finalizer", born.service));
         }

@@ -16,7 +16,7 @@ use ccm_mock::{
     manager,
 };
 use ccm_testkit::{
-    apiserver::{ApiServer, Options, resources},
+    apiserver::{Action, ApiServer, Match, Options, resources},
     kubelet::{KubeletOptions, Kubelets, NodeSpec, Ready},
 };
 use parking_lot::Mutex;
@@ -242,6 +242,22 @@ impl World {
     /// The server refuses.
     pub async fn delete_service(&self, name: &str) -> Result<(), String> {
         self.request("DELETE", &format!("/api/v1/namespaces/default/services/{name}"), Value::Null).await
+    }
+
+    /// Deletes a Service of type ClusterIP, which becomes LoadBalancer just after the server has looked for finalizers. It
+    /// carries the deletion out this much later, whatever finalizer the Service has been given in between.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn serve_unheld(&self, name: &str, late: Duration) -> Result<(), String> {
+        self.serve_with(name, json!({"type": "ClusterIP"})).await?;
+        let this = Match::resource("services").verb("delete").name(name);
+        self.server.faults().add_times(this, Action::LateDelete(late), 1);
+        let change = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.patch_service(name, json!({"spec": {"type": "LoadBalancer"}})).await
+        };
+        tokio::try_join!(self.delete_service(name), change).map(drop)
     }
 
     /// Merges into the status of a Service, as its controller does.

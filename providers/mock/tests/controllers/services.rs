@@ -1,13 +1,13 @@
 //! Load balancers of Services: from the first to the last write.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{LbIngress, LbStatus},
     provider::LbOutcome,
 };
 use ccm_mock::{cloud::Calls, provider::annotations};
-use ccm_testkit::apiserver::{Action, Match};
+use ccm_testkit::apiserver::{Action, Change, Match};
 use http::StatusCode;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -224,6 +224,31 @@ async fn a_service_that_is_deleted_while_its_balancer_is_made_leaves_nothing() {
         (0, vec!["ensure web".into(), "delete web".into()])
     );
     assert_eq!(world.cloud.calls().delete_load_balancer, 1);
+}
+
+/// The API server looks for finalizers first and deletes in a second step.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_gets_the_finalizer_when_its_deletion_has_begun_leaves_nothing() {
+    for (late, served) in [(Duration::from_millis(150), false), (secs(3), true)] {
+        let world = World::with("latency: {loadBalancers: 300ms}\n");
+        let _ccm = world.start(&SERVICE);
+        world.have_nodes(["a"]).await;
+        world.settle().await;
+        world.put_service("web", json!({"type": "ClusterIP", "ports": [{"port": 80}]})).await;
+        let deletion = Match::resource("services").verb("delete").name("web");
+        world.server.faults().add_times(deletion, Action::LateDelete(late), 1);
+        let expose = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await;
+        };
+        tokio::join!(world.delete_service("web"), expose);
+        let (last, web) = world.history_of(("", "services")).pop().expect("there was a Service");
+        assert_eq!((last, &web["metadata"]["finalizers"]), (Change::Deleted, &json!([FINALIZER])));
+        assert_eq!(web["status"]["loadBalancer"]["ingress"].is_array(), served);
+        world.settle().await;
+        let Calls { create_load_balancer: created, delete_load_balancer: deleted, .. } = world.cloud.calls();
+        assert_eq!((created, deleted, world.cloud.load_balancers().len()), (1, 1, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ pub(super) struct History {
     services: Services,
     pub(super) farewells: BTreeMap<String, usize>,
     pub(super) bereft: Vec<Seen>,
+    pub(super) unheld: BTreeSet<String>,
 }
 
 impl History {
@@ -28,7 +29,12 @@ impl History {
     pub(super) fn hear(&mut self, news: News<Service>) {
         match news {
             News::Here(service) => self.see(service),
-            News::Gone(service) => self.forget(&service),
+            News::Gone(service) => {
+                if has_finalizer(&service) && service.metadata.deletion_timestamp.is_none() {
+                    self.unheld.extend(service.uid());
+                }
+                self.forget(&service);
+            }
             News::All(list) => {
                 let uids: BTreeSet<_> = list.iter().filter_map(ResourceExt::uid).collect();
                 let gone = |service: &&Arc<Service>| service.uid().is_some_and(|uid| !uids.contains(&uid));

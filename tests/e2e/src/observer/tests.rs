@@ -48,6 +48,19 @@ fn farewells_are_counted_however_they_are_seen() {
     assert!(history(vec![News::Here(wanted("u")), News::Here(wanted("u"))]).farewells.is_empty());
 }
 
+#[test]
+fn a_service_that_goes_with_its_finalizer_and_without_a_mark_was_not_held() {
+    let unheld = |finalizer: bool, marked: bool| {
+        let mut last = service("LoadBalancer", "u", finalizer, false);
+        let mark = marked.then_some("2026-01-02T03:04:05Z");
+        last.metadata.deletion_timestamp = serde_json::from_value(json!(mark)).expect("it is a time");
+        history(vec![News::All(vec![service("LoadBalancer", "u", false, false)]), News::Gone(last)]).unheld.len()
+    };
+    assert_eq!([unheld(true, false), unheld(true, true), unheld(false, false)], [1, 0, 0]);
+    let gap = history(vec![News::All(vec![service("LoadBalancer", "u", true, false)]), News::All(Vec::new())]);
+    assert_eq!(gap.unheld.len(), 0, "nobody knows");
+}
+
 fn node(name: &str, region: &str, cidr: Option<&str>) -> News<Node> {
     let cidrs: Vec<_> = cidr.into_iter().collect();
     let value = json!({

@@ -94,6 +94,14 @@ impl Scenario {
         differences(&self.services(), &self.nodes(), &self.cloud.load_balancers())
     }
 
+    /// The same, whatever the cloud holds for Services that the API server let go although they had the finalizer.
+    pub fn in_line_where_held(&self) -> Result<(), String> {
+        let mut balancers = self.cloud.load_balancers();
+        let unheld = self.server.observer.unheld();
+        balancers.retain(|balancer| !unheld.contains(&balancer.uid));
+        differences(&self.services(), &self.nodes(), &balancers)
+    }
+
     /// Waits until the cloud holds exactly what the Services ask for, these and no others.
     pub async fn served(&self, names: &[String], limit: Duration) -> anyhow::Result<()> {
         self.becomes("served", limit, || {

@@ -1,5 +1,6 @@
 //! Killed at any moment, the process leaves nothing behind that its successor does not put right.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -61,7 +62,7 @@ async fn survive(s: &Scenario, seed: u64) -> anyhow::Result<()> {
     let ccm = s.start("a", &FLAGS).await?;
     // What is in line before may not be afterwards, for a moment.
     s.initialized(&users.nodes, SOON).await?;
-    let in_line = || s.in_line().and_then(|()| s.in_routes(&[]));
+    let in_line = || s.in_line_where_held().and_then(|()| s.in_routes(&[]));
     s.becomes("in line after the last start", Duration::from_secs(60), in_line).await?;
     s.stays("it stays in line", Duration::from_secs(2), in_line).await?;
     let farewells = s.server.observer.farewells();
@@ -70,7 +71,27 @@ async fn survive(s: &Scenario, seed: u64) -> anyhow::Result<()> {
         anyhow::ensure!(lost <= left, "service {uid} lost {lost} balancers and gave up {left}");
     }
     s.cloud.set_hook(None);
-    ccm.terminate().await
+    ccm.terminate().await?;
+    collect_unheld(s).await
+}
+
+/// Whoever deletes a Service in the moment in which it is given the finalizer may have it deleted all the same, by the API
+/// server. The process that gave it the finalizer sees that and deletes the balancer; one that is killed then leaves it behind,
+/// and it is an orphan.
+async fn collect_unheld(s: &Scenario) -> anyhow::Result<()> {
+    let unheld = s.server.observer.unheld();
+    let balancers = s.cloud.load_balancers();
+    let left: BTreeSet<_> = balancers.iter().filter(|b| unheld.contains(&b.uid)).map(|b| b.name.as_str()).collect();
+    let delete = ["--delete", "--confirm=kubernetes", "--orphan-minimum-age=0s"];
+    let (code, report) = s.orphans("a", &delete).await?;
+    let orphans = report["orphans"].as_array().context("a report")?;
+    let deleted = orphans.iter().filter(|orphan| orphan["state"] == "deleted");
+    let deleted: BTreeSet<_> = deleted.filter_map(|orphan| orphan["id"].as_str()).collect();
+    anyhow::ensure!(
+        code == Some(0) && deleted == left && orphans.len() == left.len(),
+        "{left:?}, {code:?}: {report:#}"
+    );
+    s.in_line().map_err(anyhow::Error::msg)
 }
 
 /// Starts the process and kills it, until it is over. Returns how often, and how often in the midst of a call.
@@ -120,7 +141,12 @@ impl Users<'_> {
             0..4 => {
                 let name = self.new_name();
                 s.create(&Scenario::manifest(&name)).await?;
-                self.services.push(name);
+                if self.random.random_bool(0.25) {
+                    tokio::time::sleep(Duration::from_millis(self.random.random_range(0..15))).await;
+                    s.delete_service(&name).await?;
+                } else {
+                    self.services.push(name);
+                }
             }
             4..6 => {
                 if let Some(name) = self.any_service(true) {

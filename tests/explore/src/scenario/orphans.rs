@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 
 const BASE: Scenario = Scenario { flags: COLLECTS, ..services::BASE };
 
-pub(super) static ALL: [Scenario; 2] = [
+pub(super) static ALL: [Scenario; 3] = [
     Scenario {
         name: "orphans",
         about: "of Services that vanished without a trace one stays gone, one is made anew, one comes back: two are orphans",
@@ -33,6 +33,14 @@ pub(super) static ALL: [Scenario; 2] = [
         before: Some(|world| Box::pin(served(world, &["kept", "back"]))),
         between: Some(|world| Box::pin(std::future::ready(vanish(world, &["back"])))),
         story: |world| Box::pin(return_late(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "orphans-unheld",
+        about: "two Services get the finalizer when their deletion has begun, so that it does not hold them",
+        cloud: "latency: {loadBalancers: 300ms}\n",
+        before: Some(|world| Box::pin(served(world, &["kept"]))),
+        story: |world| Box::pin(unheld(world)),
         ..BASE
     },
 ];
@@ -53,6 +61,12 @@ async fn return_early(world: &World) -> Result<(), String> {
     world.serve("anew").await?;
     tokio::time::sleep(SEEN).await;
     world.put_back("back")
+}
+
+/// One is gone while its load balancer is being made, one after that.
+async fn unheld(world: &World) -> Result<(), String> {
+    let (early, late) = (Duration::from_millis(150), Duration::from_secs(2));
+    tokio::try_join!(world.serve_unheld("early", early), world.serve_unheld("late", late)).map(drop)
 }
 
 async fn return_late(world: &World) -> Result<(), String> {

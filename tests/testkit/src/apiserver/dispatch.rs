@@ -22,6 +22,8 @@ pub(crate) struct Call {
     pub(crate) user: User,
     /// Lists are answered as of this version.
     pub(crate) stale: Option<u64>,
+    /// Finalizers do not hold what is to be deleted: it had none when that was judged.
+    pub(crate) unheld: bool,
 }
 
 impl Call {
@@ -42,7 +44,7 @@ impl ApiServer {
     /// Answers one request; an error breaks the connection.
     pub(crate) async fn handle(&self, parts: Parts, body: Result<Bytes, BoxError>) -> Result<Response<Body>, BoxError> {
         let info = RequestInfo::parse(&parts.method, &parts.uri, &parts.headers);
-        let mut call = Call { info, parts, body, user: User::default(), stale: None };
+        let mut call = Call { info, parts, body, user: User::default(), stale: None, unheld: false };
         let answer = self.with_hooks(&mut call).await;
         let status = answer.as_ref().ok().map(|r| r.status().as_u16());
         let body = call.body.as_deref().unwrap_or_default();
@@ -84,6 +86,10 @@ impl ApiServer {
                 Action::Drop => return Err(cut()),
                 Action::DropReply => lose_reply = true,
                 Action::StaleRead(version) => call.stale = Some(version),
+                Action::LateDelete(time) => {
+                    call.unheld = self.has_no_finalizers(&call.info);
+                    tokio::time::sleep(time).await;
+                }
             }
         }
         let answer = self.answer(call).unwrap_or_else(|error| refuse(&error));

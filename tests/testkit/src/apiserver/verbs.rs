@@ -117,6 +117,7 @@ impl ApiServer {
 
     fn delete(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
         let (options, dry_run) = delete_options(call)?;
+        let options = DeleteOptions { unheld: call.unheld, ..options };
         let cx = Context { dry_run, ..self.context(def, &call.info) };
         let deleted = self.store().write(|tx| write::delete(tx, cx, &options))?;
         Ok(match deleted {
@@ -124,6 +125,13 @@ impl ApiServer {
             Deleted::Gone(object) if strategy::returns_deleted(def) => json(StatusCode::OK, encoder.object(&object)),
             Deleted::Gone(object) => json(StatusCode::OK, success(def, &object.name, &object.uid)),
         })
+    }
+
+    /// Whether an object is there that no finalizer holds.
+    pub(super) fn has_no_finalizers(&self, info: &RequestInfo) -> bool {
+        let Some(def) = info.def else { return false };
+        let object = self.store().get(convert::storage(def).storage_key(), &info.namespace, &info.name);
+        object.is_some_and(|object| write::has_no_finalizers(def, &object.value()))
     }
 
     fn delete_collection(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {

@@ -153,6 +153,8 @@ pub(crate) fn replace(
 pub(crate) struct DeleteOptions {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+    /// Finalizers do not hold it: it had none when that was judged.
+    pub unheld: bool,
 }
 
 /// Outcome of a delete.
@@ -177,7 +179,7 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &Delete
     if cx.def.plural == "namespaces" {
         return super::namespaces::delete(tx, cx, &old);
     }
-    if has_no_finalizers(cx.def, &object) {
+    if options.unheld || has_no_finalizers(cx.def, &object) {
         return Ok(Deleted::Gone(remove(tx, cx, &old, object)));
     }
     if is_deleting(&object) {
@@ -375,7 +377,7 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-fn has_no_finalizers(def: &ResourceDef, object: &Value) -> bool {
+pub(super) fn has_no_finalizers(def: &ResourceDef, object: &Value) -> bool {
     let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     none(&object["metadata"]["finalizers"]) && (def.plural != "namespaces" || none(&object["spec"]["finalizers"]))
 }

@@ -56,6 +56,30 @@ async fn a_lagging_server_lists_the_past() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_deletion_is_held_by_no_finalizer_that_came_after_it() {
+    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
+    for held in [false, true] {
+        let server = server();
+        let nodes = nodes(&server);
+        nodes.create(&PostParams::default(), &node("a")).await.unwrap();
+        if held {
+            nodes.patch("a", &PatchParams::default(), &finalizer).await.unwrap();
+        }
+        let deletions = Match::resource("nodes").verb("delete");
+        server.faults().add_times(deletions, Action::LateDelete(Duration::from_secs(2)), 1);
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            nodes.patch("a", &PatchParams::default(), &finalizer).await
+        };
+        let (deleted, patched) = tokio::join!(nodes.delete("a", &DeleteParams::default()), late);
+        assert_eq!(patched.unwrap().metadata.finalizers.unwrap(), ["example.com/held"]);
+        deleted.unwrap();
+        let left = nodes.get_opt("a").await.unwrap().map(|node| node.metadata.deletion_timestamp.is_some());
+        assert_eq!(left, held.then_some(true));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_can_be_stopped_at_every_write() {
     for (number, point, survives) in [
         (1, Point::Before, None),
