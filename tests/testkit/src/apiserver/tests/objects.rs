@@ -26,7 +26,7 @@ async fn an_object_lives_from_creation_to_deletion() {
     let details = conflict.details.unwrap();
     assert_eq!((details.kind.as_str(), details.name.as_str()), ("nodes", "a"));
 
-    let gone = nodes.delete("a", &kube::api::DeleteParams::default()).await.unwrap();
+    let gone = nodes.delete("a", &DeleteParams::default()).await.unwrap();
     let status = gone.right().expect("nodes answer a delete with a Status");
     assert_eq!(status.details.unwrap().uid, made.metadata.uid.unwrap());
     let missing = refused(nodes.get("a").await);
@@ -40,7 +40,7 @@ async fn finalizers_hold_a_deleted_object() {
     let mut held = node("a");
     held.metadata.finalizers = Some(vec!["test/held".into()]);
     nodes.create(&PostParams::default(), &held).await.unwrap();
-    let marked = nodes.delete("a", &kube::api::DeleteParams::default()).await.unwrap().left().unwrap();
+    let marked = nodes.delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
     assert!(marked.metadata.deletion_timestamp.is_some());
 
     let more = json!({"metadata": {"finalizers": ["test/held", "test/late"]}});
@@ -121,7 +121,7 @@ async fn lists_come_in_consistent_pages() {
     assert_eq!(names(&first), ["a", "b"]);
     assert_eq!(first.metadata.remaining_item_count, Some(3));
     let token = first.metadata.continue_.unwrap();
-    nodes.delete("c", &kube::api::DeleteParams::default()).await.unwrap();
+    nodes.delete("c", &DeleteParams::default()).await.unwrap();
     nodes.create(&PostParams::default(), &node("bb")).await.unwrap();
     let rest = nodes.list(&ListParams::default().limit(5).continue_token(&token)).await.unwrap();
     assert_eq!(names(&rest), ["c", "d", "e"], "as it was when the list began");

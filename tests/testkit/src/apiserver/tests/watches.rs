@@ -13,7 +13,7 @@ async fn a_watch_is_held_and_told_what_happens() {
         nodes.create(&PostParams::default(), &node("a")).await.unwrap();
         let patch = json!({"metadata": {"labels": {"x": "y"}}});
         nodes.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        nodes.delete("a", &kube::api::DeleteParams::default()).await.unwrap();
+        nodes.delete("a", &DeleteParams::default()).await.unwrap();
     };
     let reader = async {
         let mut seen = Vec::new();
