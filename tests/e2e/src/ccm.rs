@@ -169,13 +169,15 @@ impl Ccm {
     }
 }
 
-/// Runs a program to its end, which must come in time: its exit code, and what it printed where that is JSON.
+/// Runs a program to its end, which must come in time: its exit code, and what it printed where that is JSON, otherwise what it
+/// said of its errors.
 pub async fn report(program: &Path, args: &[OsString], limit: Duration) -> anyhow::Result<(Option<i32>, Value)> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(limit, command.output()).await;
     let output = output.with_context(|| format!("{} still runs after {limit:?}", program.display()))??;
-    let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let said = || Value::from(String::from_utf8_lossy(&output.stderr));
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| said());
     Ok((output.status.code(), report))
 }
 

@@ -383,6 +383,7 @@ async fn play(scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, wan
     all.extend(findings);
     if all.is_empty() && shots.is_empty() {
         all.extend(world.ends());
+        all.extend(world.witness.held());
     }
     let steps = if all.is_empty() { recorded } else { world.seam.steps() };
     Outcome { findings: all, happened: world.seam.happened(), steps, state }

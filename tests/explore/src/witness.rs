@@ -51,8 +51,10 @@ struct State {
     unfit: BTreeMap<String, u64>,
     /// When each pod network last belonged to no node of this name.
     unrouted: BTreeMap<(String, String), u64>,
-    /// UIDs of Services that the server deleted although they had the finalizer: it had begun before that was added.
-    unheld: BTreeSet<String>,
+    /// Names of Services whose deletion begins before they have the finalizer.
+    late: BTreeSet<String>,
+    /// UIDs of those of them that went with the finalizer, and whether a load balancer that was not there yet may still come.
+    unheld: BTreeMap<String, bool>,
     found: Vec<String>,
 }
 
@@ -110,6 +112,18 @@ impl Witness {
         }
     }
 
+    /// The deletion of the Service of this name begins before it has the finalizer.
+    pub(crate) fn expect_unheld(&self, name: &str) {
+        self.state.lock().late.insert(name.to_owned());
+    }
+
+    /// Says it if not every Service that was to go with the finalizer went so: then the scenario shows nothing.
+    pub(crate) fn held(&self) -> Option<String> {
+        let state = self.state.lock();
+        let (late, unheld) = (state.late.len(), state.unheld.len());
+        (late != unheld).then(|| format!("of {late} Services {unheld} were deleted although they had the finalizer"))
+    }
+
     /// Looks at what changed since the last look.
     pub(crate) fn look(&self, who: Culprit<'_>) {
         self.look_at_services(who);
@@ -142,10 +156,7 @@ impl Witness {
             let is_guarded = event.change != Change::Deleted && finalizers(&after).contains(&FINALIZER);
             let was_guarded = before.as_ref().is_some_and(|before| finalizers(before).contains(&FINALIZER));
             let balancer = self.balancer_of(uid);
-            let is_unheld = event.change == Change::Deleted && finalizers(&after).contains(&FINALIZER);
-            if is_unheld {
-                self.state.lock().unheld.insert(uid.to_owned());
-            }
+            let is_unheld = self.look_for_unheld(&event, name, uid, balancer.is_none());
             // A user may take it off by hand.
             if who.is_some() && was_guarded && !is_guarded && !is_unheld && balancer.is_some() {
                 self.accuse(
@@ -169,6 +180,17 @@ impl Witness {
                 self.accuse(who, &format!("the status of Service {name} shows {shown:?}, which no load balancer has"));
             }
         }
+    }
+
+    /// Whether this is a late deletion of a Service that had got the finalizer by then.
+    fn look_for_unheld(&self, event: &Event, name: &str, uid: &str, without_balancer: bool) -> bool {
+        let mut state = self.state.lock();
+        let had_finalizer = finalizers(&event.object.value()).contains(&FINALIZER);
+        let is_unheld = event.change == Change::Deleted && had_finalizer && state.late.contains(name);
+        if is_unheld {
+            state.unheld.insert(uid.to_owned(), without_balancer);
+        }
+        is_unheld
     }
 
     /// A Service of another controller's class.
@@ -283,7 +305,8 @@ impl Witness {
         }
         let guarded = match &service {
             Some(service) => finalizers(service).contains(&FINALIZER),
-            None => self.state.lock().unheld.contains(&born.uid),
+            // One that is being made when its Service goes comes all the same, but not twice.
+            None => self.state.lock().unheld.get_mut(&born.uid).is_some_and(std::mem::take),
         };
         if !guarded {
             self.accuse(who, &format!("a load balancer was made for Service {} before its finalizer", born.service));

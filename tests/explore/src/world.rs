@@ -251,6 +251,7 @@ impl World {
     /// The server refuses.
     pub async fn serve_unheld(&self, name: &str, late: Duration) -> Result<(), String> {
         self.serve_with(name, json!({"type": "ClusterIP"})).await?;
+        self.witness.expect_unheld(name);
         let this = Match::resource("services").verb("delete").name(name);
         self.server.faults().add_times(this, Action::LateDelete(late), 1);
         let change = async {

@@ -378,7 +378,8 @@ impl Core {
             Some(group) => {
                 let task = Self::task(group, order, seen)?;
                 for rule in self.admit(op, task, &mut known.group, &mut known.listed).await? {
-                    api.delete_rule(&rule).await?;
+                    // As all of the group's requests: a used-up budget is a failure here.
+                    api.delete_rule(&rule).await.map_err(CloudError::from)?;
                 }
                 known.group = Some(task.digest());
                 Ok(())

@@ -84,7 +84,7 @@ async fn collect_unheld(s: &Scenario) -> anyhow::Result<()> {
     let left: BTreeSet<_> = balancers.iter().filter(|b| unheld.contains(&b.uid)).map(|b| b.name.as_str()).collect();
     let delete = ["--delete", "--confirm=kubernetes", "--orphan-minimum-age=0s"];
     let (code, report) = s.orphans("a", &delete).await?;
-    let orphans = report["orphans"].as_array().context("a report")?;
+    let orphans = report["orphans"].as_array().with_context(|| format!("{code:?}: {report}"))?;
     let deleted = orphans.iter().filter(|orphan| orphan["state"] == "deleted");
     let deleted: BTreeSet<_> = deleted.filter_map(|orphan| orphan["id"].as_str()).collect();
     anyhow::ensure!(

@@ -110,9 +110,9 @@ pub enum Action {
     DropReply,
     /// Lists are answered as of this version, as by a replica that lags.
     StaleRead(u64),
-    /// A deletion is judged at once and carried out this much later: an object that has no finalizer yet goes then, whichever
-    /// it has been given in between. The real server, too, reads an object first and deletes it in a second step that depends
-    /// on its UID and version at most, if those are given.
+    /// A deletion looks for finalizers at once and is carried out this much later: an object that had none goes then, whichever
+    /// it has been given in between. Everything else is judged then. The real server, too, reads an object first and deletes it
+    /// in a second step that depends on its UID and version at most, if those are given.
     LateDelete(Duration),
 }
 

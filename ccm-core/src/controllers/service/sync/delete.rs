@@ -79,7 +79,8 @@ impl ServiceController {
     /// Makes sure that a Service whose balancer is to be deleted is gone.
     ///
     /// The finalizer keeps a Service until its balancer is deleted, so that one vanishes with its balancer is rare: its
-    /// finalizer was taken off by hand, or the cache or etcd went back in time. The last must not cost all balancers.
+    /// finalizer was taken off by hand or came when the deletion had begun, or the cache or etcd went back in time. The last
+    /// must not cost all balancers.
     async fn confirm_gone(&self, look: &Look) -> Result<(), Trouble> {
         let (all, gone) = {
             let known = self.known.lock();
