@@ -176,8 +176,8 @@ pub async fn report(program: &Path, args: &[OsString], limit: Duration) -> anyho
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(limit, command.output()).await;
     let output = output.with_context(|| format!("{} still runs after {limit:?}", program.display()))??;
-    let said = || Value::from(String::from_utf8_lossy(&output.stderr));
-    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| said());
+    let report = serde_json::from_slice(&output.stdout);
+    let report = report.unwrap_or_else(|_| String::from_utf8_lossy(&output.stderr).into());
     Ok((output.status.code(), report))
 }
 

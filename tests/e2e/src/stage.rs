@@ -71,10 +71,16 @@ pub fn balanced(name: &str, ports: &[(&str, u16)], annotations: &Map<String, Val
     })
 }
 
+/// The orphans in a report of the subcommand `orphans`. Where it made none, the error is what it said instead.
+pub fn reported(report: &Value) -> anyhow::Result<&[Value]> {
+    let orphans = report["orphans"].as_array().with_context(|| format!("no report on orphans: {report}"))?;
+    Ok(orphans)
+}
+
 /// Kinds of the orphans in a report of the subcommand `orphans`, all of which must have been made for this Service and be
 /// in this state.
 pub fn orphans<'a>(report: &'a Value, made_for: &str, state: &str) -> anyhow::Result<BTreeSet<&'a str>> {
-    let orphans = report["orphans"].as_array().context("orphans")?;
+    let orphans = reported(report)?;
     let fits = |orphan: &Value| orphan["madeFor"]["name"] == made_for && orphan["state"] == state;
     ensure!(orphans.iter().all(fits), "{report:#}");
     Ok(orphans.iter().filter_map(|orphan| orphan["kind"].as_str()).collect())

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{
-        FINALIZER, SHUTDOWN, addresses, condition, families, finalizers, has_taint, ingress, is_backend, is_foreign,
+        SHUTDOWN, addresses, condition, families, has_finalizer, has_taint, ingress, is_backend, is_foreign,
         is_of_another_class, pod_cidrs, text, wants_balancer,
     },
     scenario::Controller,
@@ -69,7 +69,7 @@ fn unsettled_node(world: &World, node: &Value) -> Option<String> {
 
 fn unsettled_service(world: &World, service: &Value, nodes: &[Value]) -> Option<String> {
     let name = text(&service["metadata"]["name"]);
-    let is_guarded = finalizers(service).contains(&FINALIZER);
+    let is_guarded = has_finalizer(service);
     if !service["metadata"]["deletionTimestamp"].is_null() && is_guarded {
         return Some(format!("Service {name} is still being deleted"));
     }

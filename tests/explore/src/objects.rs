@@ -22,9 +22,9 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Finalizers of an object.
-pub fn finalizers(object: &Value) -> Vec<&str> {
-    texts(&object["metadata"]["finalizers"])
+/// Whether the finalizer holds a Service, or a patch puts it on one.
+pub fn has_finalizer(service: &Value) -> bool {
+    texts(&service["metadata"]["finalizers"]).contains(&FINALIZER)
 }
 
 /// Addresses that a Service shows.

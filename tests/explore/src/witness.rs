@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use crate::{
     objects::{
-        FINALIZER, addresses, finalizers, has_taint, ingress, is_backend, is_foreign, is_of_another_class, pod_cidrs,
-        text, wants_balancer,
+        addresses, has_finalizer, has_taint, ingress, is_backend, is_foreign, is_of_another_class, pod_cidrs, text,
+        wants_balancer,
     },
     process::Process,
     seam::{Kind, Operation},
@@ -153,10 +153,14 @@ impl Witness {
         for event in self.events(SERVICES) {
             let (after, before) = (event.object.value(), event.previous.as_ref().map(|object| object.value()));
             let (name, uid) = (text(&after["metadata"]["name"]), text(&after["metadata"]["uid"]));
-            let is_guarded = event.change != Change::Deleted && finalizers(&after).contains(&FINALIZER);
-            let was_guarded = before.as_ref().is_some_and(|before| finalizers(before).contains(&FINALIZER));
+            let is_gone = event.change == Change::Deleted;
+            let is_guarded = !is_gone && has_finalizer(&after);
+            let was_guarded = before.as_ref().is_some_and(has_finalizer);
             let balancer = self.balancer_of(uid);
-            let is_unheld = self.look_for_unheld(&event, name, uid, balancer.is_none());
+            let is_unheld = is_gone && has_finalizer(&after) && self.state.lock().late.contains(name);
+            if is_unheld {
+                self.state.lock().unheld.insert(uid.to_owned(), balancer.is_none());
+            }
             // A user may take it off by hand.
             if who.is_some() && was_guarded && !is_guarded && !is_unheld && balancer.is_some() {
                 self.accuse(
@@ -176,21 +180,10 @@ impl Witness {
             }
             let told = before.as_ref().is_some_and(|before| ingress(before) == shown);
             let real: Vec<String> = balancer.iter().flat_map(|b| &b.addresses).map(ToString::to_string).collect();
-            if event.change != Change::Deleted && !told && !shown.iter().all(|address| real.contains(address)) {
+            if !is_gone && !told && !shown.iter().all(|address| real.contains(address)) {
                 self.accuse(who, &format!("the status of Service {name} shows {shown:?}, which no load balancer has"));
             }
         }
-    }
-
-    /// Whether this is a late deletion of a Service that had got the finalizer by then.
-    fn look_for_unheld(&self, event: &Event, name: &str, uid: &str, without_balancer: bool) -> bool {
-        let mut state = self.state.lock();
-        let had_finalizer = finalizers(&event.object.value()).contains(&FINALIZER);
-        let is_unheld = event.change == Change::Deleted && had_finalizer && state.late.contains(name);
-        if is_unheld {
-            state.unheld.insert(uid.to_owned(), without_balancer);
-        }
-        is_unheld
     }
 
     /// A Service of another controller's class.
@@ -304,7 +297,7 @@ impl Witness {
             self.accuse(who, &format!("a load balancer was made for Service {} of another class", born.service));
         }
         let guarded = match &service {
-            Some(service) => finalizers(service).contains(&FINALIZER),
+            Some(service) => has_finalizer(service),
             // One that is being made when its Service goes comes all the same, but not twice.
             None => self.state.lock().unheld.get_mut(&born.uid).is_some_and(std::mem::take),
         };

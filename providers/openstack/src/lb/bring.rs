@@ -377,10 +377,8 @@ impl Core {
         match &order.wanted.group {
             Some(group) => {
                 let task = Self::task(group, order, seen)?;
-                for rule in self.admit(op, task, &mut known.group, &mut known.listed).await? {
-                    // As all of the group's requests: a used-up budget is a failure here.
-                    api.delete_rule(&rule).await.map_err(CloudError::from)?;
-                }
+                let surplus = self.admit(op, task, &mut known.group, &mut known.listed).await?;
+                Groups::revoke(api, &surplus).await?;
                 known.group = Some(task.digest());
                 Ok(())
             }

@@ -8,6 +8,7 @@ use ccm_core::k8s::well_known::LABEL_EXCLUDE_BALANCERS;
 use ccm_e2e::ccm::Signal;
 use ccm_e2e::ledger::{Ledger, Trap};
 use ccm_e2e::scenario::{SOON, Scenario};
+use ccm_e2e::stage::reported;
 use ccm_mock::cloud::InstanceSpec;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -84,7 +85,7 @@ async fn collect_unheld(s: &Scenario) -> anyhow::Result<()> {
     let left: BTreeSet<_> = balancers.iter().filter(|b| unheld.contains(&b.uid)).map(|b| b.name.as_str()).collect();
     let delete = ["--delete", "--confirm=kubernetes", "--orphan-minimum-age=0s"];
     let (code, report) = s.orphans("a", &delete).await?;
-    let orphans = report["orphans"].as_array().with_context(|| format!("{code:?}: {report}"))?;
+    let orphans = reported(&report).with_context(|| format!("{code:?}"))?;
     let deleted = orphans.iter().filter(|orphan| orphan["state"] == "deleted");
     let deleted: BTreeSet<_> = deleted.filter_map(|orphan| orphan["id"].as_str()).collect();
     anyhow::ensure!(

@@ -15,7 +15,7 @@ use tower::{BoxError, Service as _};
 
 use super::Bug;
 use crate::{
-    objects::{FINALIZER, finalizers, text},
+    objects::{FINALIZER, has_finalizer, text},
     process::{AGENT, Process},
     seam::Seam,
 };
@@ -124,7 +124,7 @@ impl Lies {
 
 fn adds_finalizer(info: &RequestInfo, body: &Bytes) -> bool {
     let patch: Value = serde_json::from_slice(body).unwrap_or_default();
-    info.verb == "patch" && info.resource == "services" && finalizers(&patch).contains(&FINALIZER)
+    info.verb == "patch" && info.resource == "services" && has_finalizer(&patch)
 }
 
 /// A write without what it expects.

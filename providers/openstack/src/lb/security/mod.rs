@@ -101,7 +101,15 @@ impl Groups {
         Ok(work.surplus)
     }
 
-    /// Says what would change: [`admit`](Self::admit), and the end of the rules that are not among the task's.
+    /// Ends rules, those that [`admit`](Self::admit) returns.
+    pub(super) async fn revoke(api: Api<'_>, rules: &[String]) -> Result<(), CloudError> {
+        for rule in rules {
+            api.delete_rule(rule).await?;
+        }
+        Ok(())
+    }
+
+    /// Says what would change: [`admit`](Self::admit) and [`revoke`](Self::revoke).
     pub(super) async fn compare(&self, api: Api<'_>, task: Task<'_>) -> Result<Vec<PlannedChange>, CloudError> {
         let work = self.look(api, task).await?;
         let planned = |operation: &str, object: &str, reason: &str| PlannedChange {

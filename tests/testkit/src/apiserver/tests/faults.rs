@@ -67,12 +67,12 @@ async fn a_late_deletion_is_held_by_no_finalizer_that_came_after_it() {
         }
         let deletions = Match::resource("nodes").verb("delete");
         server.faults().add_times(deletions, Action::LateDelete(Duration::from_secs(2)), 1);
-        let whatever_it_is = DeleteParams::default();
+        let params = DeleteParams::default();
         let late = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             nodes.patch("a", &PatchParams::default(), &finalizer).await
         };
-        let (deleted, patched) = tokio::join!(nodes.delete("a", &whatever_it_is), late);
+        let (deleted, patched) = tokio::join!(nodes.delete("a", &params), late);
         assert_eq!(patched.unwrap().metadata.finalizers.unwrap(), ["example.com/held"]);
         deleted.unwrap();
         let left = nodes.get_opt("a").await.unwrap().map(|node| node.metadata.deletion_timestamp.is_some());
