@@ -9,7 +9,7 @@ use crate::{assets, control_plane, process, python};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Measures the Go manager of `tests/bench/go` too, in turns, and prints ratios; comes before the other arguments
+    /// Measures the Go manager of `tests/control-plane/kubernetes/ccm` too, in turns, and prints ratios; comes before the other arguments
     #[arg(long)]
     compare: bool,
     /// Takes profiles of our manager with `perf` and says where they are; comes before the other arguments
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    control_plane::build()?;
+    control_plane::build(assets::Release::chosen())?;
     if arguments.aws {
         return count_aws_calls(&arguments.rest);
     }
@@ -56,7 +56,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn count_aws_calls(rest: &[String]) -> anyhow::Result<()> {
     let moto = python::MOTO.prepare()?.context("moto is needed, which stands in for AWS")?;
     let mut cargo = process::cargo()?;
-    cargo.args(["bench", "--package", "ccm-aws", "--bench", "calls", "--profile", "dev", "--"]).args(rest);
+    let bench = ["bench", "--package", "ccm-aws", "--features", "sdk", "--bench", "calls", "--profile", "dev", "--"];
+    cargo.args(bench).args(rest);
     process::run(cargo.env(python::MOTO.variable, moto))
 }
 
@@ -65,24 +66,5 @@ fn build_baseline() -> anyhow::Result<PathBuf> {
         control_plane::go_is_there(),
         "Go is needed to build what `--compare` compares with, and `go version` does not run"
     );
-    Ok(control_plane::build_go_programs()?.join(assets::GO_CCM))
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::assets::Versions;
-
-    #[test]
-    fn programs_in_go_are_of_the_control_planes_version() {
-        let kubernetes = Versions::pinned().kubernetes;
-        let version = kubernetes.strip_prefix("1.").unwrap();
-        let modules = [
-            ("cloud-provider", include_str!("../../tests/bench/go/go.mod")),
-            ("client-go", include_str!("../../tests/control-plane/elector/go.mod")),
-        ];
-        for (library, go_mod) in modules {
-            let wanted = format!("k8s.io/{library} v0.{version}");
-            assert!(go_mod.lines().any(|line| line.trim() == wanted), "no line {wanted:?}");
-        }
-    }
+    Ok(control_plane::build_go_programs(false)?.join(assets::GO_CCM))
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::assets::{self, Versions};
+use crate::assets::{self, Release, Versions};
 use crate::{process, root};
 
 /// Stands for the module of the chosen release.
@@ -22,10 +22,16 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
-/// Programs in Go that run beside ours: their names, their modules below `tests`, and their main packages.
-const GO_PROGRAMS: [(&str, &str, &str); 4] = [
-    (assets::GO_ELECTOR, "control-plane/elector", "."),
-    (assets::GO_CCM, "bench/go", "."),
+/// Programs in Go that run beside ours in Rust: their names, their modules below `tests`, and their main packages. Those of our
+/// own are in the module of Kubernetes, so that Go compiles what they share with its programs once.
+const GO_PROGRAMS: [(&str, &str, &str); 3] = [
+    (assets::GO_ELECTOR, "control-plane/kubernetes", "./elector"),
+    (assets::GO_CCM, "control-plane/kubernetes", "./ccm"),
+    (assets::PROMTOOL, "control-plane/promtool", "github.com/prometheus/prometheus/cmd/promtool"),
+];
+
+/// Upstream's managers of real clouds, each on another version of Kubernetes' modules, which takes long to build.
+const UPSTREAMS: [(&str, &str, &str); 2] = [
     (assets::AWS_CCM, "control-plane/aws", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"),
     (
         assets::OPENSTACK_CCM,
@@ -34,6 +40,9 @@ const GO_PROGRAMS: [(&str, &str, &str); 4] = [
     ),
 ];
 
+/// Leaves the SDKs of all clouds out of promtool; no other program knows this tag.
+const TAGS: &str = "remove_all_sd";
+
 /// Cargo's target directory.
 pub(crate) fn target() -> anyhow::Result<PathBuf> {
     // Cargo takes a relative directory from where it runs, which is the root.
@@ -41,23 +50,25 @@ pub(crate) fn target() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds the programs in Go that run beside ours and returns the directory they are in; Go itself finds out whether anything is to be done.
-/// Whoever asks has seen that Go is there.
-pub(crate) fn build_go_programs() -> anyhow::Result<PathBuf> {
+/// Whoever asks has seen that Go is there. Upstream's managers of real clouds are built when asked for.
+pub(crate) fn build_go_programs(upstreams: bool) -> anyhow::Result<PathBuf> {
     let directory = target()?.join(assets::GO_PROGRAMS_DIRECTORY);
     let started = Instant::now();
     println!("programs in Go: building what has changed; the first time takes some minutes");
-    for (name, module, package) in GO_PROGRAMS {
+    let upstreams = UPSTREAMS.into_iter().filter(|_| upstreams);
+    for (name, module, package) in GO_PROGRAMS.into_iter().chain(upstreams) {
         let module = root()?.join("tests").join(module);
-        go_build(&module, package, &directory.join(name)).with_context(|| format!("build {name}"))?;
+        go_build(Release::chosen(), &module, package, &directory.join(name))
+            .with_context(|| format!("build {name}"))?;
     }
     println!("programs in Go: all there in {} after {:.0} s", directory.display(), started.elapsed().as_secs_f64());
     Ok(directory)
 }
 
-/// Builds what is missing.
-pub(crate) fn build() -> anyhow::Result<()> {
-    let directory =
-        assets::directory().context("no place for the binaries: set KUBEBUILDER_ASSETS, XDG_CACHE_HOME or HOME")?;
+/// Builds what is missing of a release.
+pub(crate) fn build(release: Release) -> anyhow::Result<()> {
+    let directory = assets::directory_of(release)
+        .context("no place for the binaries: set KUBEBUILDER_ASSETS, XDG_CACHE_HOME or HOME")?;
     let missing: Vec<_> = PROGRAMS.into_iter().filter(|(name, ..)| !directory.join(name).is_file()).collect();
     if missing.is_empty() {
         println!("control plane: all there in {}", directory.display());
@@ -72,17 +83,27 @@ pub(crate) fn build() -> anyhow::Result<()> {
     std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     for (name, module, package) in missing {
         let started = Instant::now();
-        let module = if module == KUBERNETES { assets::Release::chosen().module() } else { module };
+        let module = if module == KUBERNETES { release.module() } else { module };
         println!("control plane: building {name}, this may take some minutes");
-        build_one(&directory, name, &root()?.join("tests/control-plane").join(module), package)?;
+        build_one(release, &directory, name, &root()?.join("tests/control-plane").join(module), package)?;
         println!("control plane: built {name} in {:.0} s", started.elapsed().as_secs_f64());
     }
     Ok(())
 }
 
-/// Whether every program is there.
-pub(crate) fn all_there() -> bool {
-    assets::directory().is_some_and(|directory| PROGRAMS.iter().all(|(name, ..)| directory.join(name).is_file()))
+/// Folders of the modules that have code of ours.
+pub(crate) fn own_modules() -> anyhow::Result<Vec<PathBuf>> {
+    let own = GO_PROGRAMS.iter().filter(|(_, _, package)| package.starts_with('.'));
+    let mut folders: Vec<_> =
+        own.map(|(_, module, _)| Ok(root()?.join("tests").join(module))).collect::<anyhow::Result<_>>()?;
+    folders.dedup();
+    Ok(folders)
+}
+
+/// Whether every program of a release is there.
+pub(crate) fn all_there(release: Release) -> bool {
+    assets::directory_of(release)
+        .is_some_and(|directory| PROGRAMS.iter().all(|(name, ..)| directory.join(name).is_file()))
 }
 
 /// Whether a Go tool chain is there.
@@ -93,9 +114,9 @@ pub(crate) fn go_is_there() -> bool {
 
 /// Builds everything, the programs that run beside ours too.
 pub(crate) fn build_all() -> anyhow::Result<()> {
-    build()?;
+    build(Release::chosen())?;
     if go_is_there() {
-        build_go_programs()?;
+        build_go_programs(true)?;
     } else {
         println!("programs in Go: none without Go; tests beside Go's controllers will be skipped");
     }
@@ -104,12 +125,10 @@ pub(crate) fn build_all() -> anyhow::Result<()> {
 
 /// Builds a package of a Go module the way Kubernetes' programs are built: static, stripped, and telling the pinned
 /// version. `output` has to be absolute: Go runs in the module's folder.
-pub(crate) fn go_build(module: &Path, package: &str, output: &Path) -> anyhow::Result<()> {
-    let versions = Versions::pinned();
-    let mut go = Command::new("go");
-    go.current_dir(module)
-        .env("CGO_ENABLED", "0")
-        .args(["build", "-trimpath", "-ldflags"])
+pub(crate) fn go_build(release: Release, module: &Path, package: &str, output: &Path) -> anyhow::Result<()> {
+    let versions = Versions::of(release);
+    let mut go = go(module, "build");
+    go.arg("-ldflags")
         .arg(format!("-s -w -X k8s.io/component-base/version.gitVersion=v{}", versions.kubernetes))
         .arg("-o")
         .arg(output)
@@ -117,10 +136,17 @@ pub(crate) fn go_build(module: &Path, package: &str, output: &Path) -> anyhow::R
     process::run(&mut go)
 }
 
-fn build_one(directory: &Path, name: &str, module: &Path, package: &str) -> anyhow::Result<()> {
+/// Go in a module, with what decides whether packages are compiled again: the same for every command.
+pub(crate) fn go(module: &Path, command: &str) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(module).env("CGO_ENABLED", "0").args([command, "-trimpath", "-tags", TAGS]);
+    go
+}
+
+fn build_one(release: Release, directory: &Path, name: &str, module: &Path, package: &str) -> anyhow::Result<()> {
     // A program has its name only when it is whole, and two builds at once do not meet.
     let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
-    let built = go_build(module, package, &unfinished).with_context(|| format!("build {name}"));
+    let built = go_build(release, module, package, &unfinished).with_context(|| format!("build {name}"));
     if built.is_err() {
         // Nothing to remove when the compiler had written nothing.
         let _ = std::fs::remove_file(&unfinished);

@@ -9,6 +9,7 @@ mod chart;
 mod control_plane;
 mod explore;
 mod licenses;
+mod lint;
 mod process;
 mod python;
 mod sbom;
@@ -33,8 +34,10 @@ enum Task {
     /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet, and our
     /// programs in Go that tests run beside ours; needs Go
     ControlPlane,
-    /// Runs all tests, on a real control plane too when Go is there, and against moto and with OpenStack's clients when Python is; further arguments go to `cargo test`
+    /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`; further arguments go to `cargo test`
     Test(test::Arguments),
+    /// Runs clippy, `go vet` and shellcheck, and checks what images hold and what no test builds
+    Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,
     /// Checks the licences, sources and bans of `deny.toml` on what this machine would build; offline
@@ -71,6 +74,7 @@ fn run(task: Task) -> anyhow::Result<()> {
     match task {
         Task::ControlPlane => control_plane::build_all(),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Lint(arguments) => lint::run(&arguments),
         Task::Tidy => tidy::run(),
         Task::Licenses => licenses::run(),
         Task::Sbom(arguments) => sbom::run(&arguments),

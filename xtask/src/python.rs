@@ -21,8 +21,8 @@ pub(crate) struct Tool {
     program: &'static str,
     /// Names the program for tests; who sets it wants tests without it to fail.
     pub(crate) variable: &'static str,
-    /// What is skipped without it.
-    skipped: &'static str,
+    /// What is left out without it.
+    pub(crate) skipped: &'static str,
 }
 
 /// moto's server, a stand-in for AWS.
@@ -32,7 +32,7 @@ pub(crate) const MOTO: Tool = Tool {
     package: "moto[server]",
     program: "bin/moto_server",
     variable: "CCM_MOTO_SERVER",
-    skipped: "all tests of the AWS provider against moto",
+    skipped: "tests of the AWS provider against moto",
 };
 
 /// The command line of OpenStack, with openstacksdk beside it.
@@ -42,11 +42,11 @@ pub(crate) const OPENSTACK: Tool = Tool {
     package: "python-openstackclient",
     program: "bin/openstack",
     variable: "CCM_OPENSTACK_CLIENT",
-    skipped: "all tests of the local cloud with OpenStack's own clients",
+    skipped: "tests of the local cloud with OpenStack's own clients",
 };
 
 impl Tool {
-    /// Finds or installs it; without Python, says what that means.
+    /// Finds or installs it; there is none without Python.
     pub(crate) fn prepare(&self) -> anyhow::Result<Option<PathBuf>> {
         if let Some(given) = std::env::var_os(self.variable).filter(|value| !value.is_empty()) {
             return Ok(Some(given.into()));
@@ -60,18 +60,16 @@ impl Tool {
             return Ok(Some(program));
         }
         if !python_is_there() {
-            eprintln!(
-                "warning: NO {}: there is no Python to run it with, and {} names none.\n\
-                 warning: SKIPPED are {}; each says so when it is its turn.",
-                self.name.to_uppercase(),
-                self.variable,
-                self.skipped
-            );
             return Ok(None);
         }
         self.install(&environment)?;
         anyhow::ensure!(program.is_file(), "{} is not there after installing it", program.display());
         Ok(Some(program))
+    }
+
+    /// Whether it is there, is named, or can be installed.
+    pub(crate) fn can_be_prepared(&self) -> bool {
+        std::env::var_os(self.variable).is_some_and(|value| !value.is_empty()) || python_is_there()
     }
 
     fn version(&self) -> anyhow::Result<String> {

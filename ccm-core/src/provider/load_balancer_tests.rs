@@ -115,6 +115,12 @@ fn every_wish_beyond_the_support_is_refused_by_its_field() {
         assert_eq!(refused.iter().map(|r| &*r.field).collect::<Vec<_>>(), [field]);
         assert!(EVERYTHING.refuse(&service).is_empty(), "{field}");
     }
+    let open = ServiceView {
+        source_ranges: Box::new(["0.0.0.0/0".into()]),
+        ip_families: Box::new([IpFamily::V4]),
+        ..service()
+    };
+    assert!(LbSupport::default().refuse(&open).is_empty(), "open to everybody is no restriction");
     let mixed = ServiceView { ports: ports(&[Protocol::Tcp, Protocol::Udp]), ..service() };
     assert_eq!(LbSupport { mixed_protocols: false, ..EVERYTHING }.refuse(&mixed).len(), 1);
 }

@@ -1,5 +1,6 @@
 //! The guide for authors of providers is true: its code is the example's, its commands lead to a provider that passes the
-//! kit, and the example is as short as it says.
+//! kit, and the example is as short as it says. Following its commands builds everything a second time, as an author does:
+//! that is for `cargo xtask test --full`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
@@ -7,14 +8,36 @@ use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitCode},
 };
 
 use ccm_core::config::GenericConfig;
 use ccm_meadow::Config;
+use ccm_testkit::suite::Tier;
+use libtest_mimic::{Arguments, Trial};
 
+/// What the names of variables begin with that say something of our build alone.
+const OURS: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS"];
 /// Most lines that the example has beyond the template.
 const OWN_LINES: usize = 300;
+
+fn main() -> ExitCode {
+    let chosen = Tier::chosen().unwrap();
+    let case = |tier: Tier, name: &str, check: fn()| -> Option<Trial> {
+        let run = move || {
+            check();
+            Ok(())
+        };
+        tier.case(chosen, name, None::<&str>, run)
+    };
+    let cases = [
+        case(Tier::Quick, "guide/code", the_code_of_the_guide_is_that_of_the_example),
+        case(Tier::Quick, "guide/cloud-config", the_cloud_config_of_the_guide_is_read),
+        case(Tier::Quick, "guide/lines", the_example_is_as_short_as_the_guide_says),
+        case(Tier::Full, "guide/new-author", a_new_author_gets_from_the_template_to_the_passing_kit),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), cases.into_iter().flatten().collect()).exit_code()
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -83,7 +106,6 @@ fn cut(file: &str, source: &str, blocks: &[&Block<'_>]) -> Vec<String> {
 }
 
 /// `CCM_UPDATE_REFERENCE=1` writes the example's code into the blocks.
-#[test]
 fn the_code_of_the_guide_is_that_of_the_example() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
@@ -117,7 +139,6 @@ fn the_code_of_the_guide_is_that_of_the_example() {
     );
 }
 
-#[test]
 fn the_cloud_config_of_the_guide_is_read() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
@@ -144,7 +165,6 @@ fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
 
 /// Every line of `src` counts, comments too, that is not in the template under another name already. The guide has the
 /// numbers.
-#[test]
 fn the_example_is_as_short_as_the_guide_says() {
     let mut template: Vec<String> = lines("template/src").into_values().flatten().collect();
     for line in &mut template {
@@ -171,7 +191,6 @@ fn the_example_is_as_short_as_the_guide_says() {
 
 /// Copies and renames the template as the guide says, pastes the guide's code, and runs the kit: once empty, once complete.
 /// Needs no network: the crates are those of the workspace's lock file.
-#[test]
 fn a_new_author_gets_from_the_template_to_the_passing_kit() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
@@ -179,23 +198,24 @@ fn a_new_author_gets_from_the_template_to_the_passing_kit() {
     let [copy, first_tests, stand_in, all_tests] = commands[..] else {
         panic!("{} blocks of commands", commands.len())
     };
-    // Always the same place, so that what is built there is built over and does not pile up.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide");
+    // Always the same places, so that what is built there is built over and does not pile up. An author's build has other
+    // features than ours: in our folder each of the two would have the other compile from `ring` upwards again.
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (folder, target) = (temporary.join("guide"), temporary.join("guide-target"));
     if folder.exists() {
         fs::remove_dir_all(&folder).unwrap();
     }
     fs::create_dir_all(&folder).unwrap();
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let run = |place: &Path, commands: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-euc", commands]).current_dir(place).env("FRAMEWORK", root());
         // An author's shell knows nothing of this package, and neither do build scripts that would run again for it.
         for (name, _) in env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            if name.to_str().is_some_and(|name| OURS.iter().any(|ours| name.starts_with(ours))) {
                 shell.env_remove(name);
             }
         }
-        // One folder for all builds, and nothing from a network.
+        // Nothing from a network.
         shell.env("CARGO_TARGET_DIR", &target).env("CARGO_NET_OFFLINE", "true");
         let output = shell.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

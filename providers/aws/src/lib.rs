@@ -31,3 +31,5 @@ mod explore_tests;
 #[cfg(test)]
 mod iam_tests;
 pub mod tagging;
+#[cfg(test)]
+mod takeover_page_tests;

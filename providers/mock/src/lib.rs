@@ -16,6 +16,8 @@ pub mod config;
 pub mod demo;
 pub mod manager;
 pub mod provider;
+#[cfg(test)]
+mod reference_tests;
 
 pub use admin::{bind_admin, serve_admin};
 pub use client::{AdminClient, RemoteCloud};

@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Ours,
     /// The manager of this repository, with its defaults.
     OursDefault,
-    /// The Go manager of `tests/bench/go`, tuned.
+    /// The Go manager of `tests/control-plane/kubernetes/ccm`, tuned.
     GoTuned,
     /// The same with the defaults of its framework.
     GoDefault,

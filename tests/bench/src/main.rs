@@ -42,7 +42,7 @@ struct Arguments {
     /// Binary of the manager of this repository.
     #[arg(long)]
     manager: PathBuf,
-    /// Binary of the Go manager in `tests/bench/go`, to be measured too.
+    /// Binary of the Go manager in `tests/control-plane/kubernetes/ccm`, to be measured too.
     #[arg(long)]
     baseline: Option<PathBuf>,
     /// Who is measured. Default: ours, and with `--baseline` the tuned Go manager.

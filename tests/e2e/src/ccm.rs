@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// How long a process may take to stop after it was told to.
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// Pause between two looks at a process.
-const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(25);
 
 /// What a process is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

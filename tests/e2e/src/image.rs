@@ -4,13 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
-use ccm_testkit::control_plane::Binaries;
 
 /// Program that makes containers; [`Container::arguments`] are for it.
 pub const RUNTIME: &str = "unshare";
@@ -43,7 +41,7 @@ exec setpriv --no-new-privs "$@" true
 "#;
 
 /// What a machine without [`Means`] lacks.
-const NEEDS: &str = "needs root, or user namespaces that everybody may make, to mount what a container has";
+const NEEDS: &str = "no container can be made: that needs root, or user namespaces that everybody may make, and mounts";
 
 /// What lets this machine's user make containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,27 +54,17 @@ pub enum Means {
 }
 
 impl Means {
-    /// Those that work here, the best first. When there are none, says on the real standard error that `what` is skipped.
+    /// Those that work here, the best first.
     ///
     /// # Errors
-    /// There are none although `CCM_CONTROL_PLANE=required` is set: what is proved by containers must not be left out
-    /// unnoticed.
-    pub fn find_or_say_skipped(what: &str) -> anyhow::Result<Vec<Self>> {
-        let found = Self::choose(what, Binaries::are_required(), Self::works)?;
-        if found.is_empty() {
-            // Nothing better can be done when standard error is closed.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {NEEDS}");
-        }
-        Ok(found)
+    /// There are none: what this machine lacks.
+    pub fn find() -> Result<Vec<Self>, &'static str> {
+        Self::choose(Self::works)
     }
 
-    fn choose(what: &str, required: bool, works: impl Fn(Self) -> bool) -> anyhow::Result<Vec<Self>> {
+    fn choose(works: impl Fn(Self) -> bool) -> Result<Vec<Self>, &'static str> {
         let found: Vec<_> = [Self::Root, Self::UserNamespace].into_iter().filter(|means| works(*means)).collect();
-        anyhow::ensure!(
-            !found.is_empty() || !required,
-            "{what} {NEEDS}; CCM_CONTROL_PLANE=required lets nothing be skipped"
-        );
-        Ok(found)
+        if found.is_empty() { Err(NEEDS) } else { Ok(found) }
     }
 
     fn works(self) -> bool {
@@ -241,14 +229,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_are_left_out_only_where_they_may_be() {
-        let choose =
-            |required: bool, works: &[Means]| Means::choose("a proof", required, |means| works.contains(&means));
-        assert_eq!(choose(true, &[Means::UserNamespace]).unwrap(), [Means::UserNamespace]);
-        assert_eq!(choose(true, &[Means::UserNamespace, Means::Root]).unwrap(), [Means::Root, Means::UserNamespace]);
-        assert_eq!(choose(false, &[]).unwrap(), []);
-        let told = choose(true, &[]).unwrap_err().to_string();
-        assert!(told.starts_with("a proof needs root, or user namespaces"), "{told}");
+    fn means_are_tried_and_the_best_is_the_first() {
+        let choose = |works: &[Means]| Means::choose(|means| works.contains(&means));
+        assert_eq!(choose(&[Means::UserNamespace]).unwrap(), [Means::UserNamespace]);
+        assert_eq!(choose(&[Means::UserNamespace, Means::Root]).unwrap(), [Means::Root, Means::UserNamespace]);
+        assert!(choose(&[]).unwrap_err().contains("root, or user namespaces"));
     }
 
     #[test]

@@ -34,9 +34,11 @@ pub use self::network::condition;
 /// How long a condition may take that only needs a few round trips.
 pub const SOON: Duration = Duration::from_secs(30);
 /// How often a condition is looked at when nothing seems to change.
-const POLL: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(100);
 /// Pause after a change, for those that come with it.
 const BREATH: Duration = Duration::from_millis(10);
+/// How many times longer than a look the pause after it is, so that looking is not what keeps the machine busy.
+const REST: u32 = 4;
 /// Lines of a process's log that a failure shows.
 const LOG_LINES: usize = 80;
 
@@ -45,8 +47,8 @@ pub use crate::observer::REGION;
 /// Flags of every process: short periods, and no limit that the tests would wait for.
 const FLAGS: [&str; 6] = [
     "--cloud-provider=mock",
-    "--node-monitor-period=1s",
-    "--node-status-update-frequency=2s",
+    "--node-monitor-period=300ms",
+    "--node-status-update-frequency=1s",
     "--kube-api-qps=1000",
     "--kube-api-burst=2000",
     "--secure-port=0",
@@ -207,7 +209,7 @@ impl Scenario {
         self.directory.path().join(format!("{process}.{what}"))
     }
 
-    /// Starts the cloud-controller-manager on Go's framework for this scenario's cloud; see `tests/bench/go`. Its writes
+    /// Starts the cloud-controller-manager on Go's framework for this scenario's cloud; see `tests/control-plane/kubernetes/ccm`. Its writes
     /// are more than the role of ours grants.
     pub async fn start_go(&self, program: &Path, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
         let kubeconfig = self.path(process, "kubeconfig");
@@ -308,14 +310,14 @@ impl Scenario {
         self.becomes(what, limit, || judge(&self.nodes())).await
     }
 
-    /// Makes sure for some time that the nodes stay as they should be.
+    /// Makes sure that the nodes stay as they should be while the cloud is asked about instances so many times more.
     pub async fn throughout(
         &self,
         what: &str,
-        time: Duration,
+        times: u64,
         judge: impl Fn(&Nodes) -> Result<(), String>,
     ) -> anyhow::Result<()> {
-        self.stays(what, time, || judge(&self.nodes())).await
+        self.stays_while_asked(what, times, || judge(&self.nodes())).await
     }
 
     /// Waits until cluster and cloud are as they should be; `judge` says what is still wrong.
@@ -329,14 +331,16 @@ impl Scenario {
         let mut changes = self.server.observer.changes();
         loop {
             changes.mark_unchanged();
+            let began = Instant::now();
             let Err(wrong) = judge() else { return Ok(()) };
+            let cost = began.elapsed();
             if Instant::now() >= deadline {
                 bail!("{what}: not within {limit:?}: {wrong}");
             }
             // The cloud is no part of what is watched, so silence is looked into as well.
             let _ = tokio::time::timeout(POLL, changes.changed()).await;
             // One look for a burst of changes.
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(BREATH.max(cost * REST)).await;
         }
     }
 
@@ -348,22 +352,50 @@ impl Scenario {
         judge: impl Fn() -> Result<(), String>,
     ) -> anyhow::Result<()> {
         let end = Instant::now() + time;
+        self.stays_until(what, judge, || Instant::now() >= end).await
+    }
+
+    /// Makes sure that cluster and cloud stay as they should be while the cloud is asked about instances so many times more,
+    /// and what it said the last time but one has been acted on.
+    pub async fn stays_while_asked(
+        &self,
+        what: &str,
+        times: u64,
+        judge: impl Fn() -> Result<(), String>,
+    ) -> anyhow::Result<()> {
+        let asked = || self.cloud.calls().describe_instances;
+        let (wanted, deadline) = (asked() + times, Instant::now() + SOON);
+        self.stays_until(what, judge, || asked() >= wanted || Instant::now() >= deadline).await?;
+        anyhow::ensure!(asked() >= wanted, "{what}: the cloud was asked {} times less than {times}", wanted - asked());
+        Ok(())
+    }
+
+    async fn stays_until(
+        &self,
+        what: &str,
+        judge: impl Fn() -> Result<(), String>,
+        is_over: impl Fn() -> bool,
+    ) -> anyhow::Result<()> {
         let mut changes = self.server.observer.changes();
-        while Instant::now() < end {
+        loop {
             changes.mark_unchanged();
+            let (over, began) = (is_over(), Instant::now());
             if let Err(wrong) = judge() {
                 bail!("{what}: {wrong}");
             }
-            let _ = tokio::time::timeout_at(end.min(Instant::now() + POLL), changes.changed()).await;
+            if over {
+                return Ok(());
+            }
+            tokio::time::sleep(began.elapsed() * REST).await;
+            let _ = tokio::time::timeout(POLL, changes.changed()).await;
         }
-        Ok(())
     }
 
     /// Waits until something outside the cluster holds.
     pub async fn until(&self, what: &str, limit: Duration, holds: impl Fn() -> bool) -> anyhow::Result<()> {
         let wait = async {
             while !holds() {
-                tokio::time::sleep(POLL / 2).await;
+                tokio::time::sleep(POLL / 4).await;
             }
         };
         tokio::time::timeout(limit, wait).await.with_context(|| format!("{what}: not within {limit:?}"))
@@ -385,9 +417,9 @@ impl Scenario {
         .await
     }
 
-    /// Makes sure that all these nodes stay for some time.
-    pub async fn none_deleted(&self, names: &[String], time: Duration) -> anyhow::Result<()> {
-        self.throughout("no node may be deleted", time, |nodes| each(nodes, names, |_| Ok(()))).await
+    /// Makes sure that all these nodes stay while the cloud is asked about instances so many times more.
+    pub async fn none_deleted(&self, names: &[String], times: u64) -> anyhow::Result<()> {
+        self.throughout("no node may be deleted", times, |nodes| each(nodes, names, |_| Ok(()))).await
     }
 
     /// Deletes a node by hand.

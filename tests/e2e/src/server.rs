@@ -20,7 +20,7 @@ use crate::observer::Observer;
 const GROUP: &str = "e2e:cloud-controller-managers";
 
 /// A kind of server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The embedded API server, over TLS on loopback.
     Embedded,

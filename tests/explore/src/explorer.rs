@@ -37,13 +37,20 @@ const RENEWALS: u32 = 3;
 const NOISE: Duration = Duration::from_secs(3600);
 /// In the bounded exploration most faults meet one of so many points.
 const IN_TURN: usize = 4;
+/// In a smoke the first of so many points is met.
+const APART: usize = 5;
 /// Fewer faults than this prove nothing if none of them had an effect.
 const SOME: usize = 5;
 /// The second fault of a pair comes among so many operations after the first.
 const NEAR: u32 = 8;
 
+/// What should not be: [`Explorer::base`] has just run it.
+const NO_BASE: &str = "the scenario was not run without faults";
+
 /// What pairs of faults are counted as, beside the classes.
 const PAIRS: &str = "pairs";
+/// What the single faults of a smoke are counted as, of whatever class.
+const SMOKE: &str = "smoke";
 
 /// What one run came to.
 #[derive(Debug)]
@@ -86,6 +93,8 @@ pub struct Count {
     pub runs: usize,
     /// Those in which a fault did not happen, since its point was not reached.
     pub missed: usize,
+    /// Those of them in which none happened.
+    pub unmet: usize,
     /// Those in which a fault happened and had no effect: nothing was late, past or unseen by then.
     pub idle: usize,
     /// Those that found something.
@@ -133,6 +142,9 @@ impl Explorer {
             let points: Vec<Point> = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
             let singles = singles(scenario, &points, &Fault::all(), anyway).len();
             match &*outcome.findings {
+                [] if points.is_empty() => {
+                    Err(format!("{} without faults: there is no point at which one can happen", scenario.name))
+                }
                 [] => Ok(Base { points, singles, state: outcome.state }),
                 findings => {
                     Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
@@ -145,16 +157,43 @@ impl Explorer {
         }
     }
 
-    /// Every fault of a class at every point, or what was found, with a line to run each again.
+    /// Every fault of a class at every point, or what was found, with a line to run each again. Answers how many runs that
+    /// were: faults of some classes can happen in some scenarios only.
     ///
     /// # Errors
     /// What was found.
-    pub fn explore(&self, scenario: &'static Scenario, class: Class) -> Result<(), String> {
+    pub fn explore(&self, scenario: &'static Scenario, class: Class) -> Result<usize, String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Ok(()) };
+        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
         let faults: Vec<Fault> = Fault::all().into_iter().filter(|fault| fault.class() == class).collect();
         let tries = |number: usize, point: &Point, fault: Fault| self.tries(number, point, fault);
-        self.all(scenario, class.as_str(), base, singles(scenario, &base.points, &faults, tries).into_iter())
+        let plans = singles(scenario, &base.points, &faults, tries);
+        match plans.len() {
+            0 => Ok(0),
+            runs => self.all(scenario, class.as_str(), base, plans.into_iter()).map(|()| runs),
+        }
+    }
+
+    /// Two faults at some points: a crash after the operation, and one of all others in turn.
+    ///
+    /// # Errors
+    /// What was found, or that no fault happened.
+    pub fn smoke(&self, scenario: &'static Scenario) -> Result<(), String> {
+        let slot = self.base(scenario)?;
+        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
+        // Scenarios begin alike: each begins with a fault of its own.
+        let first: usize = scenario.name.bytes().map(usize::from).sum();
+        let at = |(turn, point): (usize, &Point)| {
+            let fits = |fault: &Fault| fault.fits(point, scenario.is_elected());
+            let (always, others): (Vec<_>, Vec<_>) =
+                Fault::all().into_iter().filter(fits).partition(|fault| *fault == Fault::CrashAfter);
+            let other = others.get((first + turn) % others.len().max(1)).copied();
+            let label = point.label.clone();
+            let shot = move |fault| vec![Shot { at: At::Point(label.clone()), fault }];
+            always.into_iter().chain(other).map(shot).collect::<Vec<_>>()
+        };
+        let plans: Vec<_> = base.points.iter().step_by(APART).enumerate().flat_map(at).collect();
+        self.all(scenario, SMOKE, base, plans.into_iter())
     }
 
     /// Random pairs of faults from a seed, so many.
@@ -163,7 +202,7 @@ impl Explorer {
     /// What was found.
     pub fn pairs(&self, scenario: &'static Scenario, seed: u64, count: usize) -> Result<(), String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Ok(()) };
+        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
         let mut random = StdRng::seed_from_u64(seed);
         let faults = Fault::all();
         let mut plans = Vec::new();
@@ -189,7 +228,7 @@ impl Explorer {
         let scenario = scenario::all().into_iter().find(|scenario| scenario.name == plant.scenario);
         let scenario = scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Err("there is no base".to_owned()) };
+        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
         let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
         let faults: Vec<Fault> = faults.collect();
         let mut plans = vec![Vec::new()];
@@ -212,7 +251,7 @@ impl Explorer {
     /// What was found, or that the fault did not happen.
     pub fn replay(&self, scenario: &'static Scenario, shots: &[Shot]) -> Result<(), String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Ok(()) };
+        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
         let outcome = self.run(scenario, shots, None, Some(&base.state));
         match &*outcome.findings {
             [] if outcome.happened.len() < shots.len() => Err(format!("a fault did not happen:\n{}", trace(&outcome))),
@@ -249,6 +288,7 @@ impl Explorer {
             let outcome = self.run(scenario, &shots, None, Some(&base.state));
             count.runs += 1;
             count.missed += usize::from(outcome.happened.len() < shots.len());
+            count.unmet += usize::from(outcome.happened.is_empty());
             count.idle += usize::from(outcome.is_idle());
             for (fault, effect) in &outcome.happened {
                 let (happened, had) = effects.entry(fault.to_string()).or_default();
@@ -263,13 +303,18 @@ impl Explorer {
             }
         }
         count.took = started.elapsed();
-        self.counts.lock().insert((scenario.name, class.to_owned()), count);
         let (happened, had) = effects.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        if count.unmet == count.runs {
+            // A string takes everything.
+            let _ = writeln!(found, "no fault happened in any of the {class} runs, which shows nothing");
+            count.failed += 1;
+        }
         if class != PAIRS && happened >= SOME && had == 0 {
             // A string takes everything.
             let _ = writeln!(found, "no fault of class {class} ever had an effect: {effects:?}");
             count.failed += 1;
         }
+        self.counts.lock().insert((scenario.name, class.to_owned()), count);
         let mut all = self.effects.lock();
         for (fault, (happened, had)) in effects {
             let sum = all.entry(fault).or_default();

@@ -10,6 +10,7 @@ use std::{
 };
 
 use ccm_core::error::panic_text;
+use ccm_testkit::suite::Tier;
 use rand::{SeedableRng as _, rngs::StdRng};
 
 use crate::{
@@ -19,6 +20,9 @@ use crate::{
 
 /// Longest that one input may take. Those that are known take less than a hundredth of it.
 const SLOW: Duration = Duration::from_secs(5);
+
+/// Seconds for each target at night.
+const NIGHTLY: u64 = 20;
 
 /// How long mutated inputs are tried.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +38,22 @@ pub struct Effort {
 impl Effort {
     /// Reads the environment: `FUZZ_SEED`, `FUZZ_RUNS` and `FUZZ_SECONDS`. By default 4,000 inputs and at most three
     /// seconds for a target, always from the same seed, since the tests of a change should fail because of that change;
-    /// with `FUZZ_SECONDS` as many inputs as it gives time for, from a seed by chance.
+    /// with `FUZZ_SECONDS` as many inputs as it gives time for, from a seed by chance. In the tier `nightly` it is as with
+    /// `FUZZ_SECONDS=20`.
     ///
     /// # Errors
     /// One of them is no number.
-    pub fn of_environment() -> Result<Self, String> {
-        let read = |name: &str| match std::env::var(name) {
-            Ok(text) => text.parse::<u64>().map(Some).map_err(|_| format!("{name}={text} is no number")),
-            Err(_) => Ok(None),
+    pub fn of_environment(tier: Tier) -> Result<Self, String> {
+        Self::of(tier, |name| std::env::var(name).ok())
+    }
+
+    fn of(tier: Tier, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let read = |name: &str| match variable(name) {
+            Some(text) => text.parse::<u64>().map(Some).map_err(|_| format!("{name}={text} is no number")),
+            None => Ok(None),
         };
         let (seed, runs, seconds) = (read("FUZZ_SEED")?, read("FUZZ_RUNS")?, read("FUZZ_SECONDS")?);
+        let seconds = seconds.or_else(|| (tier == Tier::Nightly).then_some(NIGHTLY));
         let bounded = if seconds.is_some() { u64::MAX } else { 4000 };
         let time = if runs.is_some() { u64::from(u32::MAX) } else { 3 };
         Ok(Self {
@@ -152,6 +162,22 @@ mod tests {
     /// Fails where the magic word is.
     fn magic(data: &[u8]) {
         assert!(!data.windows(4).any(|part| part == b"Zone"), "the word is there");
+    }
+
+    #[test]
+    fn at_night_there_are_other_inputs_and_more_of_them() {
+        let of = |tier, seconds: Option<&str>| {
+            let variable = |name: &str| seconds.filter(|_| name == "FUZZ_SECONDS").map(str::to_owned);
+            let effort = Effort::of(tier, variable).unwrap();
+            (effort.seed == 1, effort.runs, effort.time.as_secs())
+        };
+        assert_eq!(of(Tier::Quick, None), (true, 4000, 3));
+        assert_eq!(of(Tier::Full, None), (true, 4000, 3));
+        assert_eq!(of(Tier::Nightly, None), (false, u64::MAX, NIGHTLY));
+        assert_eq!(of(Tier::Nightly, Some("7")), (false, u64::MAX, 7));
+        assert_eq!(of(Tier::Quick, Some("7")), (false, u64::MAX, 7));
+        let wrong = Effort::of(Tier::Quick, |name| (name == "FUZZ_RUNS").then(|| "many".to_owned()));
+        assert_eq!(wrong.unwrap_err(), "FUZZ_RUNS=many is no number");
     }
 
     // The loop has to find a planted mistake, cut it down, and say how to see it again.

@@ -1,5 +1,5 @@
 //! Every target over its corpus, and over inputs made from it by chance: `FUZZ_SEED`, `FUZZ_RUNS` and `FUZZ_SECONDS` say
-//! which and how many.
+//! which and how many. At night there are others, and more of them.
 
 #![allow(clippy::print_stdout)]
 
@@ -9,13 +9,16 @@ use ccm_fuzz::{
     TARGETS,
     run::{Effort, explore, replay},
 };
+use ccm_testkit::suite::Tier;
 use libtest_mimic::{Arguments, Failed, Trial};
 use parking_lot::Mutex;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let effort = match Effort::of_environment() {
-        Ok(effort) => effort,
+    let asked = Tier::chosen().map_err(|error| error.to_string());
+    let asked = asked.and_then(|tier| Ok((tier, Effort::of_environment(tier)?)));
+    let (tier, effort) = match asked {
+        Ok(asked) => asked,
         Err(why) => {
             println!("{why}");
             return ExitCode::FAILURE;
@@ -23,16 +26,21 @@ fn main() -> ExitCode {
     };
     println!("mutated inputs: FUZZ_SEED={}", effort.seed);
     let counts = Arc::new(Mutex::new(Vec::new()));
-    let mut trials = vec![Trial::test("each_target_has_its_file_for_cargo_fuzz", files_for_cargo_fuzz)];
+    // The other tiers have the same inputs as the first.
+    let of_mutated = if tier == Tier::Nightly { Tier::Nightly } else { Tier::Quick };
+    let quick = |name: &str, check| Tier::Quick.case(tier, name, None::<&str>, check);
+    let mut trials: Vec<Trial> =
+        quick("each_target_has_its_file_for_cargo_fuzz", files_for_cargo_fuzz).into_iter().collect();
     for target in TARGETS {
-        trials.push(Trial::test(format!("corpus/{}", target.name), || replay(target).map_err(Failed::from)));
+        let corpus = || replay(target).map_err(Failed::from);
+        trials.extend(Tier::Quick.case(tier, format!("corpus/{}", target.name), None::<&str>, corpus));
         let counts = counts.clone();
         let mutated = move || {
             let runs = explore(target, effort).map_err(Failed::from)?;
             counts.lock().push(format!("{} {runs}", target.name));
             Ok(())
         };
-        trials.push(Trial::test(format!("mutated/{}", target.name), mutated));
+        trials.extend(of_mutated.case(tier, format!("mutated/{}", target.name), None::<&str>, mutated));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     println!("mutated inputs: {}", counts.lock().join(", "));

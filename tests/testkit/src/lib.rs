@@ -9,4 +9,6 @@ pub mod hooks;
 pub mod kubelet;
 pub mod metrics;
 pub mod moto;
+pub mod promtool;
+pub mod suite;
 pub mod supervised;

@@ -5,22 +5,48 @@
 //! group of its own, so a Ctrl-C at the terminal reaches us alone.
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Returns a port of the loopback interface that nobody uses now, for a program that cannot choose one itself. Somebody else
-/// may take it before the program does.
+/// Where [`free_port`] looks: below the ports that systems give to whoever does not choose, so that nobody has one of them by
+/// chance.
+const PORTS: Range<u16> = 20_000..30_000;
+
+/// Returns a port of the loopback interface that nobody uses now, for a program that cannot choose one itself. Until this
+/// process ends no other test gets it, whichever process that is in.
 ///
 /// # Errors
-/// None is free.
+/// None is free, or the folder with the locks cannot be made.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let folder = std::env::temp_dir().join("ccm-test-ports");
+    std::fs::create_dir_all(&folder)?;
+    // Each process begins elsewhere, so that few meet.
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id().wrapping_mul(97) % count;
+    for port in (0..count).filter_map(|turn| u16::try_from((first + turn) % count).ok()) {
+        let port = PORTS.start + port;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(port.to_string()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            HELD.lock().push(lock);
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free"))
 }
 
 /// `$1` is the log file, the rest is the program with its arguments. Prints the program's process id.
@@ -141,6 +167,14 @@ mod tests {
 
     fn command(program: &str, args: &[&str]) -> CommandLine {
         CommandLine { name: "test", program: program.into(), args: args.iter().map(OsString::from).collect() }
+    }
+
+    #[test]
+    fn a_port_is_given_once() {
+        let ports: std::collections::BTreeSet<_> = (0..20).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 20);
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, *ports.first().unwrap())).unwrap();
+        assert!((0..20).all(|_| free_port().unwrap() != taken.local_addr().unwrap().port()));
     }
 
     /// Whether the process exists: a signal that does nothing can be sent to it.

@@ -1,5 +1,7 @@
 //! Checks that neither the compiler nor clippy makes. Offline.
 
+mod dependencies;
+mod features;
 mod layering;
 mod length;
 mod lexer;
@@ -39,7 +41,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut git = Command::new("git");
     git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let list = process::output(&mut git)?;
-    let (files, findings) = check_tree(&root, list.split_terminator('\0').map(Path::new))?;
+    let paths: Vec<&Path> = list.split_terminator('\0').map(Path::new).collect();
+    let (files, mut findings) = check_tree(&root, paths.iter().copied())?;
+    findings.extend(dependencies::check(&root, &paths)?);
+    let mut findings: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    findings.extend(features::check()?);
     for finding in &findings {
         eprintln!("{finding}");
     }

@@ -46,19 +46,7 @@ fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use tokio::net::TcpStream;
-
     use super::*;
-
-    #[tokio::test]
-    async fn every_address_is_reached_by_both_families() {
-        let listener = listen((Ipv4Addr::UNSPECIFIED, 0).into(), false).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        if listener.local_addr().unwrap().is_ipv6() {
-            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
-        }
-    }
 
     #[tokio::test]
     async fn a_port_is_shared_only_by_those_who_permit_it() {

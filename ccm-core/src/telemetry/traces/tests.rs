@@ -165,8 +165,10 @@ async fn without_a_sampling_rate_nothing_is_sent() {
 
 #[tokio::test]
 async fn a_collector_that_is_away_delays_nobody() {
-    // Nothing listens on a port that was just given back.
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    // Nothing listens on it, and nobody else gets it.
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    held.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = held.local_addr().unwrap().as_socket().unwrap().to_string();
     let (traces, layer) = Traces::start(&config(&address, 1_000_000), "ccm-test", "v1", String::new()).unwrap();
     let (dispatch, _) = dispatch_with(&LoggingConfig::default(), std::io::sink, Some(layer));
     let started = std::time::Instant::now();

@@ -8,7 +8,12 @@ mod keys;
 mod overrides;
 mod show;
 
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use ccm_core::{
     config::{
@@ -218,7 +223,7 @@ impl TypePattern {
     /// # Errors
     /// It is no regular expression.
     pub fn parse(pattern: &str) -> Result<Self, regex::Error> {
-        regex::Regex::new(pattern).map(Self)
+        if pattern == Self::DEFAULT { Ok(Self::default()) } else { regex::Regex::new(pattern).map(Self) }
     }
 
     /// Returns the expression.
@@ -234,7 +239,10 @@ impl TypePattern {
 
 impl Default for TypePattern {
     fn default() -> Self {
-        Self(regex::Regex::new(Self::DEFAULT).expect("the default is a regular expression"))
+        // To compile an expression takes milliseconds, to clone one nothing.
+        static PATTERN: LazyLock<regex::Regex> =
+            LazyLock::new(|| regex::Regex::new(TypePattern::DEFAULT).expect("the default is a regular expression"));
+        Self(PATTERN.clone())
     }
 }
 

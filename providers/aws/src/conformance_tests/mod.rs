@@ -1,6 +1,6 @@
 //! The provider keeps the rules of the conformance kit on the in-memory AWS, in virtual time.
 
-#[path = "../../tests/conformance/stage/mod.rs"]
+#[path = "../../tests/moto/conformance/stage/mod.rs"]
 mod stage;
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
@@ -13,6 +13,8 @@ use self::stage::{
     Stage,
     ground::{Ground, OURS, Place, THEIRS, Turn, refusal},
 };
+use ccm_testkit::suite::sized;
+
 use crate::{
     api::{AwsError, Call, InstanceId, Reply, Transport, ec2::InstanceState},
     fake::{Aws, Knobs},
@@ -94,6 +96,11 @@ impl Ground for Memory {
                 Err(AwsError::unanswered(action, "connection lost (ordered by the test)"))
             }
         }
+    }
+
+    /// Each call in its turn, but for the quick tier.
+    fn stride(&self) -> usize {
+        sized(3, 1).unwrap()
     }
 
     async fn activate_after(&self, time: Duration) -> bool {

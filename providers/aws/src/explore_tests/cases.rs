@@ -64,6 +64,11 @@ impl Case {
         Self::new(name, Some(service.clone()), vec![Act::Delete(on(service))])
     }
 
+    /// Asked for once, and deleted, whatever came of it.
+    fn give_up(name: &'static str, service: ServiceView) -> Self {
+        Self::new(name, None, vec![Act::GivenUp(on(service.clone())), Act::Delete(on(service))])
+    }
+
     /// Only backends change.
     fn nodes(name: &'static str, service: &ServiceView, before: &'static [usize], then: &'static [usize]) -> Self {
         let act = Act::Update(Wish { service: service.clone(), backends: then });
@@ -105,6 +110,10 @@ fn managed() -> Settings {
     Settings { managed_security_groups: true, ..Settings::default() }
 }
 
+fn without_rules() -> Settings {
+    Settings { disable_security_group_ingress: true, ..Settings::default() }
+}
+
 fn shared() -> Settings {
     Settings { shared_backend_security_group: true, ..managed() }
 }
@@ -127,6 +136,7 @@ fn pods(service: ServiceView) -> ServiceView {
 fn tuned(service: ServiceView) -> ServiceView {
     let service = with(with(service, "healthcheck-interval", "20"), "healthcheck-port", "30999");
     let service = with(service, "target-group-attributes", "proxy_protocol_v2.enabled=true");
+    let service = with(service, "attributes", "load_balancing.cross_zone.enabled=true");
     with(service, "additional-resource-tags", "team=b")
 }
 
@@ -140,6 +150,11 @@ fn moved(mut service: ServiceView) -> ServiceView {
     service
 }
 
+/// Somebody else looks after the rules by which pods are reached.
+fn unmanaged(service: ServiceView) -> ServiceView {
+    with(service, "manage-backend-security-group-rules", "false")
+}
+
 fn internal(service: ServiceView) -> ServiceView {
     with(service, "scheme", "internal")
 }
@@ -151,6 +166,9 @@ pub(super) fn created() -> Vec<Case> {
         Case::create("create with everything", rich()).settings(managed),
         Case::create("create with the shared group", web(&[80, 443])).settings(shared).leaves(),
         Case::create("create for pods", pods(web(&[80]))),
+        Case::give_up("give up", web(&[80, 443])).settings(without_rules),
+        Case::give_up("give up with groups", web(&[80, 443])).settings(managed),
+        Case::give_up("give up pods with groups", pods(web(&[80]))).settings(managed),
         Case::create("create beside others", web(&[80])).beside([service("api1", &[80]), service("dns2", &[53])]),
         Case::create("create beside others with the shared group", web(&[80]))
             .settings(shared)
@@ -173,6 +191,7 @@ pub(super) fn changed() -> Vec<Case> {
             ..Case::change("drop tags", with(two(), "additional-resource-tags", "team=a"), two())
         },
         Case::change("change node port", two(), moved(two())),
+        Case::change("change node port without rules", two(), moved(two())).settings(without_rules),
         Case::change(
             "change sources",
             limited(two(), &["198.51.100.0/24", "203.0.113.0/24"]),
@@ -181,6 +200,8 @@ pub(super) fn changed() -> Vec<Case> {
         Case::change("change sources with groups", two(), limited(two(), &["203.0.113.0/24"])).settings(managed),
         Case::change("change to pods", two(), pods(two())).breaks(),
         Case::change("change from pods", pods(two()), two()).breaks(),
+        Case::change("change to pods with groups", two(), unmanaged(pods(two()))).settings(managed).breaks(),
+        Case::change("change from pods with groups", pods(two()), two()).settings(managed).breaks(),
         Case::change("change protocol", two(), udp(two())).breaks(),
         Case::change("change subnets", two(), v4(two())),
         Case::change("change families", two(), with(two(), "ip-address-type", "dualstack")),

@@ -2,7 +2,8 @@
 //! nothing left behind, nothing of others changed, nothing out of service meanwhile that is to stay, and nothing changed
 //! afterwards.
 //!
-//! Every call and the kinds of faults that differ most are tried each time; every kind, and pairs, when asked for.
+//! The quick tier tries a few faults at some calls, the full one the kinds that differ most at every call; every kind, and
+//! pairs, are tried when asked for.
 
 mod balancers;
 mod cases;
@@ -22,12 +23,12 @@ use ccm_testkit::explore::{Call, Effort, Explorer, Faults, Journey, Kind, Scenar
 use self::{balancers::Balancers, cases::Case, planted::Bug};
 
 /// What runs one scenario again.
-const COMMAND: &str = "cargo test -p ccm-aws --no-default-features --lib explore_tests";
-/// Seed of the pairs that are tried each time.
+const COMMAND: &str = "cargo test -p ccm-aws --lib explore_tests";
+/// Seed of the pairs that are tried when not everything is.
 const SEED: u64 = 20_260_801;
 /// How many these are for each scenario.
 const PAIRS: usize = 1;
-/// Kinds that are tried each time.
+/// Kinds that are tried when not all are.
 const FEW: [Kind; 4] = [Kind::DiesAfter, Kind::AnswerLost, Kind::Throttled, Kind::Lagging];
 
 /// A scenario with few kinds of faults.
@@ -61,27 +62,43 @@ async fn explore<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
     explorer.check(scenarios.into_iter().map(Few)).await;
 }
 
-macro_rules! explored {
-    ($($name:ident: $cases:expr;)*) => {$(
-        #[tokio::test(start_paused = true)]
-        async fn $name() {
-            explore($cases).await;
-        }
-    )*};
-}
-
 fn balancers(cases: Vec<Case>) -> impl Iterator<Item = Balancers> {
     cases.into_iter().map(Balancers::new)
 }
 
-explored! {
-    balancers_are_created: balancers(cases::created());
-    balancers_are_changed: balancers(cases::changed());
-    nodes_come_and_go: balancers(cases::updated());
-    balancers_are_deleted: balancers(cases::deleted());
-    routes_are_made_and_deleted: routes::cases();
-    nodes_are_known: instances::cases();
-    instances_are_tagged: tagging::cases();
+#[tokio::test(start_paused = true)]
+async fn balancers_are_created() {
+    explore(balancers(cases::created())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn balancers_are_changed() {
+    explore(balancers(cases::changed())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_come_and_go() {
+    explore(balancers(cases::updated())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn balancers_are_deleted() {
+    explore(balancers(cases::deleted())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_are_made_and_deleted() {
+    explore(routes::cases()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_known() {
+    explore(instances::cases()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_are_tagged() {
+    explore(tagging::cases()).await;
 }
 
 /// A bug, where it shows, with a fault of which kind, and how.

@@ -48,13 +48,20 @@ pub(super) enum Act {
     Update(Wish),
     /// A state that cannot be had: which words tell.
     Refused(Wish, &'static str),
+    /// A state that nobody wants any more after the first attempt, whatever came of it.
+    GivenUp(Wish),
     Delete(Wish),
 }
 
 impl Act {
     pub(super) fn wish(&self) -> &Wish {
-        let (Self::Ensure(wish) | Self::Update(wish) | Self::Refused(wish, _) | Self::Delete(wish)) = self;
-        wish
+        match self {
+            Self::Ensure(wish)
+            | Self::Update(wish)
+            | Self::Refused(wish, _)
+            | Self::GivenUp(wish)
+            | Self::Delete(wish) => wish,
+        }
     }
 }
 
@@ -128,8 +135,8 @@ impl<'a> Tenant<'a> {
     pub(super) async fn settle(&mut self, act: &Act) -> anyhow::Result<()> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
-        // The finalizer outlives the process.
-        let mut has_finalizer = self.shown.contains_key(&uid);
+        // The finalizer outlives the process, and comes before anything that is to be deleted.
+        let mut has_finalizer = matches!(act, Act::Delete(_)) || self.shown.contains_key(&uid);
         for _ in 0..MOST_ROUNDS {
             let provider = self.provider();
             let journey = self.world.journey.clone();
@@ -139,6 +146,9 @@ impl<'a> Tenant<'a> {
                 self.restart();
                 waited = Duration::ZERO;
                 tokio::time::sleep(Duration::from_secs(1)).await;
+                if let Act::GivenUp(_) = act {
+                    return Ok(());
+                }
                 continue;
             };
             let Turn { status, result } = turn?;
@@ -147,7 +157,7 @@ impl<'a> Tenant<'a> {
             let after = match (act, result) {
                 (Act::Refused(_, why), Err(error)) if error.chain().contains(why) => return Ok(()),
                 (Act::Refused(..), Ok(Progress::Done)) => anyhow::bail!("done, although it cannot be"),
-                (_, Ok(Progress::Done)) => return Ok(()),
+                (Act::GivenUp(_), _) | (_, Ok(Progress::Done)) => return Ok(()),
                 (_, Ok(Progress::Pending { after, .. })) => {
                     waited += after;
                     after

@@ -1,11 +1,10 @@
 //! Requests that change something in AWS, by the Service that they are for.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 use ccm_testkit::moto::{overlay::Recorded, wire::CLASSIC};
 
-/// How often each changing request was sent, by Service and action. What is for no Service has an empty name.
-pub(crate) type Changes = BTreeMap<(String, String), usize>;
+use crate::table::Changes;
 
 /// What in a request tells its Service.
 #[derive(Clone, Debug, Default)]

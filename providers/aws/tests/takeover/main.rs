@@ -9,34 +9,36 @@ mod table;
 
 use std::process::ExitCode;
 
-use ccm_testkit::{control_plane::Binaries, moto};
-use libtest_mimic::{Arguments, Failed, Trial};
+use ccm_testkit::{
+    control_plane::{Binaries, GoProgram},
+    moto,
+    suite::Tier,
+};
+use libtest_mimic::{Arguments, Failed};
+use tokio::runtime::Runtime;
 
-use crate::{services::Round, stage::Programs};
+use crate::{stage::Programs, table::Round};
 
-fn main() -> ExitCode {
+fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     // Each case times its managers; two at once would disturb each other.
     arguments.test_threads = Some(1);
-    let page = Trial::test("the_page_shows_what_is_compared", || {
-        table::page().map_err(|error| Failed::from(format!("{error:#}")))
-    });
-    let trials = [("plain", Round::Plain), ("managed_security_groups", Round::Managed)].map(|(name, round)| {
-        Trial::test(name, move || {
-            let Some(programs) = programs() else { return Ok(()) };
-            let runtime = tokio::runtime::Runtime::new()?;
-            runtime.block_on(story::tell(programs, round)).map_err(|error| Failed::from(format!("{error:#}")))
+    let (tier, programs) = (Tier::chosen()?, programs());
+    let trial = |(name, round): (&str, Round)| {
+        let own = programs.clone();
+        Tier::Nightly.case(tier, format!("takeover::{name}"), programs.as_ref().err(), move || {
+            Runtime::new()?.block_on(story::tell(own?, round)).map_err(|error| Failed::from(format!("{error:#}")))
         })
-    });
-    libtest_mimic::run(&arguments, trials.into_iter().chain([page]).collect()).exit_code()
+    };
+    let rounds = [("plain", Round::Plain), ("managed_security_groups", Round::Managed)];
+    Ok(libtest_mimic::run(&arguments, rounds.into_iter().filter_map(trial).collect()).exit_code())
 }
 
-/// What the story needs; whatever is not there says what is skipped.
-fn programs() -> Option<Programs> {
-    let what = "takeover from upstream's AWS manager";
-    Some(Programs {
-        upstream: Binaries::aws_ccm(what)?,
-        control_plane: Binaries::find_or_say_skipped(what)?,
-        moto: moto::find_or_say_skipped(what)?,
+/// What the story needs, or how to get what is not there.
+fn programs() -> Result<Programs, String> {
+    Ok(Programs {
+        upstream: GoProgram::AwsCcm.find()?,
+        control_plane: Binaries::find().map_err(|missing| missing.to_string())?,
+        moto: moto::find()?,
     })
 }

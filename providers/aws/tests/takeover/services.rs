@@ -2,14 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// How upstream treats security groups of network load balancers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Round {
-    /// They have none, which is the default.
-    Plain,
-    /// `NLBSecurityGroupMode = Managed`.
-    Managed,
-}
+use crate::table::Round;
 
 /// A kind of Service: a word that its name begins with, of at most eight letters since names of target groups keep no
 /// more, and its manifest.

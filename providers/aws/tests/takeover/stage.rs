@@ -24,12 +24,13 @@ use k8s_openapi::api::{
 };
 use kube::api::{Api, ListParams, Patch, PatchParams};
 
-use crate::services::Round;
+use crate::table::Round;
 
 /// How long anything may take.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// Programs that the story needs.
+#[derive(Clone)]
 pub(crate) struct Programs {
     pub(crate) upstream: PathBuf,
     pub(crate) control_plane: Binaries,

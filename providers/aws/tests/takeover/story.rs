@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use crate::{
     calls::{self, Whose},
-    services::{self, Kind, Named, Round},
+    services::{self, Kind, Named},
     stage::{Programs, SOON, Stage, Who},
-    table::{self, Situation},
+    table::{self, Round, Situation},
 };
 
 /// Nothing may be asked about load balancers for so long before a manager counts as done.

@@ -1,11 +1,23 @@
-//! What a change of managers changes in AWS, as data: the test compares it with what was recorded, and the page for
-//! operators shows it.
+//! What a change of managers changes in AWS, as data: the takeover compares it with what was recorded, and the page for
+//! operators shows it, which the crate's own tests see to.
 
-use std::{fmt::Write as _, path::Path};
+#![expect(dead_code, reason = "each of the two programs that have this uses a part of it")]
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use anyhow::Context as _;
 
-use crate::{calls::Changes, services::Round};
+/// How often each changing request was sent, by Service and action. What is for no Service has an empty name.
+pub(crate) type Changes = BTreeMap<(String, String), usize>;
+
+/// How upstream treats security groups of network load balancers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// They have none, which is the default.
+    Plain,
+    /// `NLBSecurityGroupMode = Managed`.
+    Managed,
+}
 
 /// When changing calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

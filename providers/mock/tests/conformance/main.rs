@@ -1,14 +1,18 @@
 //! The mock keeps the rules of the provider conformance kit, those for instances also over `endpoint`; each planted bug
-//! breaks exactly the rules that are about it.
+//! breaks exactly the rules that are about it. And what others start ends as it should: the kit's runner, and the mock's own
+//! program.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test, and one planted bug panics")]
 
+mod alone;
+mod cloud_command;
 mod load_balancers;
 mod planted;
 mod planted_balancers;
 mod planted_routes;
 mod planted_start;
 mod routes;
+mod runner;
 mod scripted;
 mod stage;
 mod unbound;

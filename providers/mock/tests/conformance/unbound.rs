@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,6 +19,7 @@ use ccm_testkit::conformance::{
 use ipnet::IpNet;
 
 use crate::{
+    alone::{self, Alone},
     scripted::Scripted,
     stage::Stage,
     wicked::{Manner, Place, Wicked},
@@ -33,7 +33,7 @@ const SHORT: Limits = Limits { rule: Duration::from_millis(100), suite: Duration
 
 /// An adapter that goes wrong in one of its methods.
 #[derive(Clone)]
-struct Adapter<C> {
+pub(crate) struct Adapter<C> {
     inner: C,
     at: &'static str,
     how: How,
@@ -49,7 +49,7 @@ enum How {
 
 impl<C> Adapter<C> {
     /// One that does what it should, within limits.
-    fn sound(inner: C, limits: Limits) -> Self {
+    pub(crate) fn sound(inner: C, limits: Limits) -> Self {
         Self { inner, at: "nowhere", how: How::Fails, limits }
     }
 
@@ -296,24 +296,17 @@ async fn a_provider_that_hangs_is_reported_in_real_time() {
     }
 }
 
-/// Says that this is the process that is to be aborted.
-const SACRIFICED: &str = "CCM_CONFORMANCE_SACRIFICED";
-
-#[tokio::test]
-#[ignore = "aborts its process; the next test runs it in one of its own"]
-async fn a_provider_keeps_its_thread() {
-    if env::var_os(SACRIFICED).is_some() {
-        check_wicked("instances", Place::Describe, Manner::Blocks, SHORT).await;
-    }
-}
-
-/// A plain test has no runner that could report it.
+/// A plain test has no runner that could report it, so its process is aborted.
 #[tokio::test]
 async fn a_provider_that_keeps_its_thread_is_reported_before_the_process_ends() {
-    let mut process = tokio::process::Command::new(env::current_exe().unwrap());
-    process.args(["--ignored", "--exact", "unbound::a_provider_keeps_its_thread"]).env(SACRIFICED, "yes");
-    let ended = tokio::time::timeout(LONG.rule, process.kill_on_drop(true).output()).await;
-    let output = ended.expect("it ends within ten seconds and the rule's time").unwrap();
+    let output = match alone::run("unbound::a_provider_that_keeps_its_thread_is_reported_before_the_process_ends").await
+    {
+        Alone::Here => {
+            let report = check_wicked("instances", Place::Describe, Manner::Blocks, SHORT).await;
+            panic!("its process goes on: {report}");
+        }
+        Alone::Ended(output) => output,
+    };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code().is_none(), "it is aborted, and not by a failed test: {:?}\n{said}", output.status);
     assert!(said.contains("one-answer-per-query of instances: the rule keeps its thread"), "{said}");

@@ -46,6 +46,7 @@ async fn nothing_is_written_over_six_hours_when_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "cargo xtask test --full"]
 async fn a_thousand_nodes_together_cost_tens_of_cloud_calls() {
     let world = World::new("region: r1\nautoProvision: true\nlatency: {instances: 100ms}\n");
     let names: Vec<String> = (0..1000).map(|i| format!("n{i}")).collect();

@@ -64,7 +64,7 @@ fn free(ip: Ipv4Addr) -> anyhow::Result<SocketAddr> {
 /// Starts this program in a role and waits until it is ready.
 async fn own(args: &[&str]) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    let mut child = command.args(args).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut child = command.arg("--bench").args(args).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
     let output = child.stdout.take().context("the standard output is piped")?;
     let line = timeout(PATIENCE, BufReader::new(output).lines().next_line()).await??;
     ensure!(line.as_deref() == Some(READY), "{args:?} said {line:?}");

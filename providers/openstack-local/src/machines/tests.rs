@@ -1,6 +1,10 @@
 //! Servers that run, with real sockets and a cluster that is only remembered.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::Instant,
+};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
@@ -24,6 +28,7 @@ const SOON: Duration = Duration::from_secs(20);
 struct Remembered {
     nodes: Mutex<BTreeMap<String, (String, bool)>>,
     refusing: Mutex<Option<String>>,
+    refused: AtomicUsize,
     ports: watch::Sender<Arc<Ports>>,
 }
 
@@ -35,6 +40,7 @@ impl Cluster for Remembered {
     fn join<'a>(&'a self, name: &'a str, server: &'a str) -> BoxFuture<'a, Result<(), String>> {
         async move {
             if let Some(reason) = &*self.refusing.lock() {
+                self.refused.fetch_add(1, SeqCst);
                 return Err(reason.clone());
             }
             self.nodes.lock().insert(name.to_owned(), (server.to_owned(), true));
@@ -280,10 +286,12 @@ async fn a_node_answers_at_the_clusters_ports_and_is_off_with_its_server() {
 async fn a_cluster_that_refuses_is_asked_again_and_the_end_of_the_process_is_told_to_nobody() {
     let world = World::new(&range(5)).await;
     *world.cluster.refusing.lock() = Some("not now".to_owned());
-    let (id, _) = world.server("node-0", json!({NODE: "true"})).await;
+    let (id, address) = world.server("node-0", json!({NODE: "true"})).await;
     // It answers at its ports although it is no node yet.
     world.offer(&[(Transport::Tcp, 30080)]);
-    sleep(Duration::from_millis(1)).await;
+    assert!(answers(&address, 30080).await.starts_with("node-0 "));
+    until(async || world.cluster.refused.load(SeqCst), |refused| *refused > 0).await;
+    assert_eq!(world.cluster.nodes.lock().get("node-0"), None);
     *world.cluster.refusing.lock() = None;
     let joined = || world.cluster.nodes.lock().get("node-0").cloned();
     until(async || joined(), |node| *node == Some((id.clone(), true))).await;

@@ -1,8 +1,8 @@
 //! The provider keeps the rules of the conformance kit on the local cloud, in process and in virtual time.
 
-#[path = "../../tests/conformance/skipped.rs"]
+#[path = "../../tests/cluster/conformance/skipped.rs"]
 mod skipped;
-#[path = "../../tests/conformance/stage/mod.rs"]
+#[path = "../../tests/cluster/conformance/stage/mod.rs"]
 pub(crate) mod stage;
 
 use std::sync::Arc;
@@ -15,6 +15,8 @@ use self::stage::{
     OURS, Stage,
     ground::{Ground, Site},
 };
+use ccm_testkit::suite::sized;
+
 use crate::{
     client::in_process::{HOST, InProcess},
     config::Settings,
@@ -30,6 +32,11 @@ impl Ground for Memory {
         (self.0)(&mut settings);
         let local = LocalCloud::in_memory(settings);
         Ok(Site { transport: InProcess::new(&local), local, url: format!("http://{HOST}") })
+    }
+
+    /// Each call in its turn, but for the quick tier: there the suite over sockets has every seventh.
+    fn stride(&self) -> usize {
+        sized(11, 1).unwrap()
     }
 }
 
@@ -66,6 +73,7 @@ async fn rules_about_routes_are_kept() {
 
 /// What network services may lack: routes are replaced as a whole then.
 #[tokio::test(start_paused = true)]
+#[ignore = "what differs is explored in the quick tier; cargo xtask test --full runs it"]
 async fn rules_about_routes_are_kept_without_atomic_changes() {
     let older = |settings: &mut CloudSettings| {
         settings.hidden_extensions = ["extraroute-atomic".to_owned()].into();
@@ -85,6 +93,7 @@ fn balancers(settings: &mut Settings) -> &mut crate::config::LoadBalancer {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "what differs is explored in the quick tier; cargo xtask test --full runs it"]
 async fn rules_about_load_balancers_are_kept_with_security_groups() {
     let stage = stage(|_| {}, |settings| balancers(settings).manage_security_groups = true).await;
     all_kept("load balancers", check_load_balancers(provider_on!(stage), &stage).await);
@@ -92,6 +101,7 @@ async fn rules_about_load_balancers_are_kept_with_security_groups() {
 
 /// Drivers that take one change at a time, and no deletion of a whole tree.
 #[tokio::test(start_paused = true)]
+#[ignore = "what differs is explored in the quick tier; cargo xtask test --full runs it"]
 async fn rules_about_load_balancers_are_kept_one_by_one() {
     let serial = |settings: &mut Settings| {
         let balancers = balancers(settings);

@@ -16,6 +16,7 @@ use openstack_local::state::State;
 
 use super::{
     explore,
+    planted::Bug,
     world::{CLUSTER, Kept, World, applies, op},
 };
 use crate::{
@@ -36,6 +37,7 @@ struct Wish {
 }
 
 /// What is there, and what is to be then.
+#[expect(clippy::struct_excessive_bools, reason = "each is a circumstance of its own, and most cases have none")]
 struct Case {
     name: &'static str,
     config: fn(&mut LoadBalancer),
@@ -46,6 +48,11 @@ struct Case {
     /// On a balancer of another Service.
     shared: bool,
     kept: Kept,
+    bug: Option<Bug>,
+    /// The Service is deleted once something goes wrong, and nothing was ever written down of it.
+    given_up: bool,
+    /// Another process goes on than the one that made what is there.
+    restarts: bool,
     /// Connections have to break, since a listener or a pool cannot become what it is to be.
     breaks: bool,
 }
@@ -54,7 +61,19 @@ impl Case {
     fn new(name: &'static str, before: Option<ServiceView>, then: Option<ServiceView>) -> Self {
         let wish = |service| Wish { service, nodes: &[0, 1] };
         let (before, then) = (before.map(wish), then.map(wish));
-        Self { name, config: |_| {}, before, then, update: false, shared: false, kept: Kept::default(), breaks: false }
+        Self {
+            name,
+            config: |_| {},
+            before,
+            then,
+            update: false,
+            shared: false,
+            kept: Kept::default(),
+            bug: None,
+            given_up: false,
+            restarts: false,
+            breaks: false,
+        }
     }
 
     fn config(self, config: fn(&mut LoadBalancer)) -> Self {
@@ -63,6 +82,14 @@ impl Case {
 
     fn breaks(self) -> Self {
         Self { breaks: true, ..self }
+    }
+
+    fn given_up(self) -> Self {
+        Self { given_up: true, ..self }
+    }
+
+    fn restarts(self) -> Self {
+        Self { restarts: true, ..self }
     }
 
     fn shared(self) -> Self {
@@ -124,8 +151,8 @@ fn created() -> Vec<Case> {
     let two = || Some(web(&[80, 443]));
     vec![
         Case::new("create", None, two()),
-        Case::new("create with groups", None, two()).config(groups),
         Case::new("create one by one", None, Some(web(&[80]))).config(one_by_one),
+        Case::new("create with groups", None, two()).config(groups),
         Case::new("create shared", None, Some(web(&[443]))).shared(),
     ]
 }
@@ -137,22 +164,23 @@ fn changed() -> Vec<Case> {
     vec![
         Case::new("change ports", two(), Some(web(&[443, 8443]))),
         Case::new("change settings", two(), Some(limited(with(checked(web(&[80, 443])), "connection-limit", "99")))),
-        Case::new("change protocol", Some(checked(web(&[80]))), Some(forwarded(web(&[80])))).breaks(),
-        Case::new("change to internal", two(), Some(internal(web(&[80, 443])))),
-        Case::new("change to external", Some(internal(web(&[80]))), Some(web(&[80]))),
         Case::new("change with groups", two(), Some(web(&[80]))).config(groups),
+        Case::new("change protocol", Some(checked(web(&[80]))), Some(forwarded(web(&[80])))).breaks(),
+        Case::new("change to external", Some(internal(web(&[80]))), Some(web(&[80]))),
+        Case::new("change to internal", two(), Some(internal(web(&[80, 443])))),
+        Case::new("change shared", Some(web(&[443])), Some(web(&[8443]))).shared(),
         Case::new("change one by one", Some(web(&[80])), Some(with(web(&[80]), "proxy-protocol", "v1")))
             .config(one_by_one)
             .breaks(),
-        Case::new("change shared", Some(web(&[443])), Some(web(&[8443]))).shared(),
+        Case::new("change by another process", two(), Some(web(&[80]))).config(groups).restarts(),
     ]
 }
 
 fn updated() -> Vec<Case> {
     let two = || Some(web(&[80, 443]));
     vec![
-        Case::new("nodes", two(), two()).nodes(&[0, 1], &[1, 2]),
         Case::new("nodes with groups", two(), two()).nodes(&[0, 1], &[1, 2]).config(groups),
+        Case::new("nodes", two(), two()).nodes(&[0, 1], &[1, 2]),
         Case::new("nodes one by one", Some(web(&[80])), Some(web(&[80]))).nodes(&[0, 1], &[1, 2]).config(one_by_one),
     ]
 }
@@ -161,10 +189,26 @@ fn deleted() -> Vec<Case> {
     let two = || Some(web(&[80, 443]));
     vec![
         Case::new("delete", two(), None),
-        Case::new("delete with groups", two(), None).config(groups),
         Case::new("delete one by one", two(), None).config(one_by_one),
         Case::new("delete shared", Some(web(&[443])), None).shared(),
+        Case::new("delete with groups", two(), None).config(groups),
+        Case::new("delete by another process", two(), None).config(groups).restarts(),
     ]
+}
+
+fn given_up() -> Vec<Case> {
+    vec![
+        Case::new("give up", None, Some(web(&[80, 443]))).given_up(),
+        Case::new("give up one by one", None, Some(web(&[80]))).config(one_by_one).given_up(),
+        Case::new("give up with groups", None, Some(web(&[80]))).config(groups).given_up(),
+    ]
+}
+
+/// A case with a bug.
+pub(super) fn planted(name: &str, bug: Bug) -> Box<dyn Scenario> {
+    let all = created().into_iter().chain(changed()).chain(updated()).chain(deleted());
+    let case = all.into_iter().find(|case| case.name == name).unwrap();
+    Box::new(Case { bug: Some(bug), ..case })
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,6 +229,11 @@ async fn nodes_come_and_go_whatever_happens() {
 #[tokio::test(start_paused = true)]
 async fn balancers_are_deleted_whatever_happens() {
     explore(deleted()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_finished_is_deleted_whole() {
+    explore(given_up()).await;
 }
 
 #[async_trait]
@@ -211,6 +260,7 @@ enum Step {
 }
 
 impl Case {
+    // length: one scenario from the first process to the last, each step of which begins where the one before ended
     async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
         let config = self.config;
         let configure = move |settings: &mut Settings| {
@@ -218,7 +268,7 @@ impl Case {
                 config(balancers);
             }
         };
-        let world = self.kept.take(journey, World::new(journey, |_| {}, configure, 3)).await?;
+        let world = self.kept.take(journey, World::new(journey, |_| {}, configure, 3)).await?.planted(self.bug);
         let mut tenant = Tenant { world: &world, case: self, process: None };
         let (owner, alone) = match self.shared {
             true => (Some(tenant.settle(Step::Ensure, &owner()).await?), world.describe().await?),
@@ -238,15 +288,28 @@ impl Case {
         let then = self.then.as_ref().map(|wish| next(last.as_ref(), &place(wish)));
         tenant.guard(owner.iter().chain(before.as_ref()), owner.iter().chain(then.as_ref()));
         // The process that goes on is one that made what is there, unless it dies; a process that begins knows nothing.
+        if self.restarts {
+            tenant.process = None;
+        }
         tenant.ready().await?;
+        world.expect_others();
         journey.count(true);
         let done = match (&then, &before) {
+            (Some(wish), _) if self.given_up => {
+                tenant.try_once(wish).await?;
+                tenant.settle(Step::Delete, wish).await.map(|_| None)?
+            }
             (Some(wish), _) => Some(tenant.settle(if self.update { Step::Update } else { Step::Ensure }, wish).await?),
             (None, Some(wish)) => tenant.settle(Step::Delete, wish).await.map(|_| None)?,
             (None, None) => None,
         };
         journey.count(false);
+        if let Some(wish) = &done {
+            tenant.is_ready(wish).await?;
+        }
+        world.others_come().await?;
         let end = world.describe().await?;
+        world.others_go().await?;
         if let Some(wish) = &done {
             // Once is enough: every other run has the same end.
             if journey.faults().0.is_empty() {
@@ -367,6 +430,55 @@ impl Tenant<'_> {
         })
     }
 
+    /// Asks until it is done or something goes wrong, and writes nothing down.
+    async fn try_once(&mut self, wish: &Wish) -> anyhow::Result<()> {
+        let mut waited = Duration::ZERO;
+        for _ in 0..MOST_ROUNDS {
+            let process = self.ready().await?;
+            let balancers = process.load_balancers().context("there are load balancers")?;
+            let outcome = self.world.journey().alive(self.once(balancers, Step::Ensure, wish, waited)).await;
+            match outcome.transpose()?.map(|outcome| outcome.result) {
+                Some(Ok(Progress::Pending { after, .. })) => {
+                    waited += after;
+                    tokio::time::sleep(after).await;
+                }
+                Some(_) => return Ok(()),
+                None => {
+                    self.process = None;
+                    return Ok(());
+                }
+            }
+        }
+        anyhow::bail!("neither done nor failed after {MOST_ROUNDS} rounds")
+    }
+
+    /// Checks that what is said to be done is.
+    async fn is_ready(&self, wish: &Wish) -> anyhow::Result<()> {
+        let wanted = self.serving(wish);
+        let open = self.world.site.look(|state| {
+            let busy =
+                state.octavia.load_balancers.iter().find(|row| row.body.provisioning_status.as_str() != "ACTIVE");
+            let busy = busy.map(|row| format!("{} is {}", row.body.name, row.body.provisioning_status));
+            let closed = wanted.iter().find(|(service, port, node)| !is_served(state, service, *port, node));
+            busy.or_else(|| closed.map(|(service, port, node)| format!("port {port} of {service} has no {node}")))
+        });
+        let open = open.await?;
+        anyhow::ensure!(open.is_none(), "the Service is done but not ready: {open:?}");
+        Ok(())
+    }
+
+    /// What is served of a wish: Service, port, and address of the node.
+    fn serving(&self, wish: &Wish) -> Vec<(String, u16, String)> {
+        let nodes = wish.nodes.iter().map(|n| self.world.nodes[*n].addresses[0].address.to_string());
+        let ports: Vec<_> = wish.service.ports.iter().map(|port| port.port.get()).collect();
+        let name = wish.service.name.to_string();
+        let each = move |node: String| {
+            let name = name.clone();
+            ports.clone().into_iter().map(move |port| (name.clone(), port, node.clone()))
+        };
+        nodes.flat_map(each).collect()
+    }
+
     /// Asks a process that knows nothing.
     async fn nothing_is_left_to_do(&mut self, wish: &Wish) -> anyhow::Result<()> {
         self.process = None;
@@ -382,18 +494,8 @@ impl Tenant<'_> {
         if self.case.breaks {
             return;
         }
-        let serving = |wish: &Wish| {
-            let nodes = wish.nodes.iter().map(|n| self.world.nodes[*n].addresses[0].address.to_string());
-            let ports: Vec<_> = wish.service.ports.iter().map(|port| port.port.get()).collect();
-            let name = wish.service.name.to_string();
-            let each = move |node: String| {
-                let name = name.clone();
-                ports.clone().into_iter().map(move |port| (name.clone(), port, node.clone()))
-            };
-            nodes.flat_map(each).collect::<Vec<_>>()
-        };
-        let before: BTreeSet<_> = before.flat_map(serving).collect();
-        let then: BTreeSet<_> = then.flat_map(serving).collect();
+        let before: BTreeSet<_> = before.flat_map(|wish| self.serving(wish)).collect();
+        let then: BTreeSet<_> = then.flat_map(|wish| self.serving(wish)).collect();
         let stays: Vec<_> = before.intersection(&then).cloned().collect();
         self.world.watch(Box::new(move |state| {
             let lost = stays.iter().find(|(service, port, node)| !is_served(state, service, *port, node));

@@ -9,10 +9,11 @@ use ccm_core::{
     provider::{CloudProvider as _, Need, NodeQuery, Presence},
 };
 use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
-use openstack_local::nova;
+use openstack_local::{nova, server::Settings as CloudSettings};
 
 use super::{
     explore,
+    planted::Bug,
     world::{Kept, World, applies, op},
 };
 
@@ -28,18 +29,32 @@ struct Case {
     new: bool,
     /// The process begins amid the faults.
     start: bool,
+    cloud: fn(&mut CloudSettings),
     kept: Kept,
+    bug: Option<Bug>,
 }
 
-fn cases() -> [Case; 5] {
-    let case = |name, nodes, need, new, start| Case { name, nodes, need, new, start, kept: Kept::default() };
+fn cases() -> [Case; 7] {
+    let case = |name, nodes, need, new, start| {
+        let (kept, cloud) = (Kept::default(), (|_| {}) as fn(&mut CloudSettings));
+        Case { name, nodes, need, new, start, cloud, kept, bug: None }
+    };
+    let pages = |settings: &mut CloudSettings| settings.page_size = Some(3);
     [
         case("adopt few nodes", 1, Need::Initialize, true, false),
         case("adopt many nodes", 5, Need::Initialize, true, false),
+        Case { cloud: pages, ..case("adopt page by page", 5, Need::Initialize, true, false) },
+        case("follow few nodes", 1, Need::Power, false, false),
         case("follow addresses", 5, Need::Addresses, false, false),
         case("follow power", 5, Need::Power, false, false),
         case("start and adopt", 1, Need::Initialize, true, true),
     ]
+}
+
+/// A case with a bug.
+pub(super) fn planted(name: &str, bug: Bug) -> Box<dyn Scenario> {
+    let case = cases().into_iter().find(|case| case.name == name).unwrap();
+    Box::new(Case { bug: Some(bug), ..case })
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +79,7 @@ impl Scenario for Case {
 
 impl Case {
     async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
-        let world = self.kept.take(journey, self.world(journey)).await?;
+        let world = self.kept.take(journey, self.world(journey)).await?.planted(self.bug);
         let mut process = if self.start { None } else { Some(world.process().await?) };
         journey.count(true);
         let mut answers: Vec<Option<String>> = vec![None; world.nodes.len()];
@@ -88,6 +103,10 @@ impl Case {
                         let Ok(presence) = answer else { continue };
                         let absent = presence == Presence::NotFound;
                         anyhow::ensure!(absent == (n > self.nodes), "node {n} is said to be {presence:?}");
+                        anyhow::ensure!(
+                            self.tells(&presence, &world.nodes[n]),
+                            "node {n} is said to have {presence:?}"
+                        );
                         answers[n] = Some(shown(&presence, &world.nodes[n]));
                     }
                 }
@@ -104,8 +123,18 @@ impl Case {
         Ok(text)
     }
 
+    /// Whether an answer has the addresses that it is to tell.
+    fn tells(&self, presence: &Presence, node: &NodeView) -> bool {
+        match presence {
+            Presence::Found { meta, .. } if self.need != Need::Power => {
+                node.addresses.iter().all(|address| meta.addresses.contains(address))
+            }
+            _ => true,
+        }
+    }
+
     async fn world(&self, journey: &Arc<Journey>) -> anyhow::Result<World> {
-        let mut world = World::new(journey, |_| {}, |_| {}, self.nodes + 2).await?;
+        let mut world = World::new(journey, self.cloud, |_| {}, self.nodes + 2).await?;
         let (stopped, gone) = (server(&world.nodes[self.nodes]), server(&world.nodes[self.nodes + 1]));
         let change = world.site.change(|state, cx| {
             nova::servers::set_status(state, &stopped, "SHUTOFF", None)?;

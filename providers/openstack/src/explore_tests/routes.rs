@@ -11,6 +11,7 @@ use openstack_local::server::Settings as CloudSettings;
 
 use super::{
     explore,
+    planted::Bug,
     world::{Kept, World, applies, op},
 };
 use crate::provider::OpenStackProvider;
@@ -27,6 +28,7 @@ struct Case {
     before: Table,
     then: Table,
     kept: Kept,
+    bug: Option<Bug>,
 }
 
 const ONE: (&str, usize) = ("10.64.0.0/24", 0);
@@ -56,8 +58,21 @@ fn cases() -> Vec<Case> {
     ];
     let each =
         ways.iter().flat_map(|(names, cloud)| names.iter().zip(tables).map(move |(name, table)| (name, cloud, table)));
-    each.map(|(name, cloud, (before, then))| Case { name, cloud: *cloud, before, then, kept: Kept::default() })
-        .collect()
+    each.map(|(name, cloud, (before, then))| Case {
+        name,
+        cloud: *cloud,
+        before,
+        then,
+        kept: Kept::default(),
+        bug: None,
+    })
+    .collect()
+}
+
+/// A case with a bug.
+pub(super) fn planted(name: &str, bug: Bug) -> Box<dyn Scenario> {
+    let case = cases().into_iter().find(|case| case.name == name).unwrap();
+    Box::new(Case { bug: Some(bug), ..case })
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +97,7 @@ impl Scenario for Case {
 
 impl Case {
     async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
-        let world = self.kept.take(journey, World::new(journey, self.cloud, |_| {}, 3)).await?;
+        let world = self.kept.take(journey, World::new(journey, self.cloud, |_| {}, 3)).await?.planted(self.bug);
         let mut process = Some(world.process().await?);
         settle(&world, &mut process, self.before).await?;
         let stays: Vec<(&str, usize)> = self.before.iter().filter(|route| self.then.contains(route)).copied().collect();
@@ -96,10 +111,13 @@ impl Case {
             let lost = stays.iter().find(|stays| !routes.iter().any(|route| is(route, stays)));
             lost.map(|(net, hop)| format!("the route to {net} via {hop} is gone"))
         }));
+        world.expect_others();
         journey.count(true);
         settle(&world, &mut process, self.then).await?;
         journey.count(false);
+        world.others_come().await?;
         let end = world.describe().await?;
+        world.others_go().await?;
         settle(&world, &mut process, &[]).await?;
         let left = world.describe().await?;
         anyhow::ensure!(left == world.empty, "left behind: {left} instead of {}", world.empty);

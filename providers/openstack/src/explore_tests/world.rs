@@ -15,13 +15,14 @@ use openstack_api::{
 use openstack_local::{
     neutron, octavia,
     server::{Fault, FaultKind, Settings as CloudSettings},
-    state::State,
+    state::{ApiError, Cx, State},
 };
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::planted::{Bug, Planted};
 use crate::{
     client::{Client, Transport, TransportError},
     config::Settings,
@@ -38,6 +39,10 @@ pub(super) const CLUSTER: &str = "ours";
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long an answer takes that comes late.
 const LATE: Duration = Duration::from_secs(40);
+/// A security group of others.
+const FOREIGN_GROUP: &str = "lb-sg-uid-web2-ns-web";
+/// A network to which others have a route.
+const FOREIGN_NETWORK: &str = "10.99.0.0/24";
 /// What a proxy says.
 const PAGE: &str = "<html><body>Please sign in</body></html>";
 /// What a busy load balancer says.
@@ -53,6 +58,42 @@ struct Lane {
     watch: Mutex<Option<Watch>>,
     /// What was seen first that must not be.
     seen: Mutex<Option<String>>,
+    /// Who comes while a request is late.
+    others: Mutex<Option<Others>>,
+}
+
+/// Somebody else, who uses the cluster's router and the ports of its nodes too.
+#[derive(Clone)]
+struct Others {
+    router: String,
+    route: Route,
+    servers: Vec<String>,
+    group: String,
+}
+
+impl Others {
+    /// Has a route added, and a group on all ports.
+    fn come(&self, state: &mut State, cx: &Cx) -> Result<(), ApiError> {
+        neutron::extra_routes::add(state, cx, &self.router, vec![self.route.clone()])?;
+        self.groups(state, cx, |groups| groups.push(self.group.clone()))
+    }
+
+    /// Takes it away again.
+    fn go(&self, state: &mut State, cx: &Cx) -> Result<(), ApiError> {
+        neutron::extra_routes::remove(state, cx, &self.router, &[self.route.clone()])?;
+        self.groups(state, cx, |groups| groups.retain(|id| *id != self.group))
+    }
+
+    fn groups(&self, state: &mut State, cx: &Cx, change: impl Fn(&mut Vec<String>)) -> Result<(), ApiError> {
+        let ports = self.servers.iter().flat_map(|server| neutron::ports::of_device(state, server));
+        let ports: Vec<_> = ports.map(|port| (port.id.clone(), port.security_groups.clone())).collect();
+        for (port, mut groups) in ports {
+            change(&mut groups);
+            let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
+            neutron::ports::update(state, cx, &port, update)?;
+        }
+        Ok(())
+    }
 }
 
 fn lost(message: &str) -> TransportError {
@@ -60,6 +101,15 @@ fn lost(message: &str) -> TransportError {
 }
 
 impl Lane {
+    /// Has others come who were expected.
+    async fn come(&self) -> anyhow::Result<()> {
+        let others = self.others.lock().take();
+        match others {
+            Some(others) => self.site.change(|state, cx| others.come(state, cx)).await,
+            None => Ok(()),
+        }
+    }
+
     async fn done(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let what = format!("{} {}", request.method(), request.uri().path());
         let answer = self.site.transport.send(request).await;
@@ -104,6 +154,7 @@ impl Transport for Lane {
             }
             Kind::Delayed => {
                 tokio::time::sleep(LATE).await;
+                self.come().await.map_err(|error| lost(&format!("{error:#}")))?;
                 self.done(request).await
             }
             Kind::CutShort => self.spoilt(request, FaultKind::Cut { after: 7 }).await,
@@ -140,6 +191,10 @@ pub(super) struct World {
     foreign: BTreeMap<String, Value>,
     /// How it is before anything was asked for.
     pub(super) empty: String,
+    /// What the provider does wrong.
+    bug: Option<Bug>,
+    /// Who may come.
+    others: Option<Others>,
 }
 
 impl World {
@@ -157,6 +212,7 @@ impl World {
                 journey: Mutex::new(journey.clone()),
                 watch: Mutex::default(),
                 seen: Mutex::default(),
+                others: Mutex::default(),
             }),
             site,
             place,
@@ -164,6 +220,8 @@ impl World {
             config: Box::new(config),
             foreign: BTreeMap::new(),
             empty: String::new(),
+            bug: None,
+            others: None,
         };
         world.foreign = world.make_foreign().await?;
         for n in 0..nodes {
@@ -171,6 +229,7 @@ impl World {
             let (server, _) = world.site.launch(&world.place, &name).await?;
             world.nodes.push(Arc::new(world.site.node(&name, &server).await?));
         }
+        world.others = Some(world.make_others().await?);
         world.empty = world.describe().await?;
         Ok(world)
     }
@@ -197,19 +256,16 @@ impl World {
             };
             neutron::floating_ips::create(state, cx, request)?;
             let description = Some("Security Group for ns/web Service LoadBalancer in cluster theirs".into());
-            let request = SecurityGroupCreate {
-                name: Some("lb-sg-uid-web2-ns-web".into()),
-                description,
-                ..SecurityGroupCreate::default()
-            };
+            let request =
+                SecurityGroupCreate { name: Some(FOREIGN_GROUP.into()), description, ..SecurityGroupCreate::default() };
             let group = neutron::security_groups::create(state, cx, request)?.id;
             let port = neutron::ports::of_device(state, &server)[0].clone();
             let groups = port.security_groups.iter().cloned().chain([group]).collect();
-            let pairs = Some(vec![AddressPair { ip_address: "10.99.0.0/24".into(), mac_address: None }]);
+            let pairs = Some(vec![AddressPair { ip_address: FOREIGN_NETWORK.into(), mac_address: None }]);
             let update =
                 PortUpdate { security_groups: Some(groups), allowed_address_pairs: pairs, ..PortUpdate::default() };
             neutron::ports::update(state, cx, &port.id, update)?;
-            let route = Route { destination: "10.99.0.0/24".into(), nexthop: ip.to_string() };
+            let route = Route { destination: FOREIGN_NETWORK.into(), nexthop: ip.to_string() };
             neutron::extra_routes::add(state, cx, &place.routers[0], vec![route])?;
             Ok(())
         });
@@ -238,13 +294,62 @@ impl World {
     }
 
     async fn connect(&self, settings: Settings) -> anyhow::Result<OpenStackProvider> {
-        let client = Client::connect(&settings, self.lane.clone()).await?.with_limits(None);
+        let way: Arc<dyn Transport> = match self.bug {
+            Some(bug) => Arc::new(Planted::new(bug, self.lane.clone())),
+            None => self.lane.clone(),
+        };
+        let client = Client::connect(&settings, way).await?.with_limits(None);
         Ok(OpenStackProvider::connect(settings, client, CLUSTER.into()).await?)
     }
 
     /// Returns the journey that is under way.
     pub(super) fn journey(&self) -> Arc<Journey> {
         self.lane.journey.lock().clone()
+    }
+
+    /// Has the provider do something wrong, or nothing.
+    pub(super) fn planted(self, bug: Option<Bug>) -> Self {
+        Self { bug, ..self }
+    }
+
+    /// Has somebody else change the router and the nodes' ports while a request is late.
+    pub(super) fn expect_others(&self) {
+        *self.lane.others.lock() = self.others.clone();
+    }
+
+    /// Has those come who were expected and did not come yet, so that the end is the same.
+    pub(super) async fn others_come(&self) -> anyhow::Result<()> {
+        self.lane.come().await
+    }
+
+    /// Undoes what others did.
+    pub(super) async fn others_go(&self) -> anyhow::Result<()> {
+        match &self.others {
+            Some(others) => self.site.change(|state, cx| others.go(state, cx)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn make_others(&self) -> anyhow::Result<Others> {
+        let router = self.place.routers[0].clone();
+        let (routes, group) = self
+            .site
+            .look(|state| {
+                let routes = state.neutron.routers.get(&router).map(|router| router.routes.clone());
+                let group = state.neutron.security_groups.iter().find(|group| group.name == FOREIGN_GROUP);
+                (routes, group.map(|group| group.id.clone()))
+            })
+            .await?;
+        let theirs = routes.unwrap_or_default().into_iter().find(|route| route.destination == FOREIGN_NETWORK);
+        let nexthop = theirs.context("others have a route")?.nexthop;
+        let id =
+            |node: &Arc<NodeView>| node.provider_id.as_deref().and_then(|id| id.rsplit('/').next()).map(str::to_owned);
+        Ok(Others {
+            router,
+            route: Route { destination: "10.98.0.0/24".into(), nexthop },
+            servers: self.nodes.iter().filter_map(id).collect(),
+            group: group.context("others have a group")?,
+        })
     }
 
     /// Has something hold at every moment from now on.

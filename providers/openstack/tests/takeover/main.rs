@@ -13,36 +13,50 @@ mod world;
 
 use std::{future::Future, process::ExitCode};
 
-use ccm_testkit::control_plane::Binaries;
-use libtest_mimic::{Arguments, Failed, Trial};
+use ccm_testkit::{
+    control_plane::{Binaries, GoProgram},
+    suite::Tier,
+};
+use libtest_mimic::{Arguments, Failed};
 
 use crate::{services::Round, stage::Programs};
 
-fn main() -> ExitCode {
+fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     // Each has a cluster of its own, and mostly waits.
     arguments.test_threads.get_or_insert(3);
-    let page = Trial::test("the_page_shows_what_is_compared", || {
+    let tier = Tier::chosen()?;
+    let page = Tier::Quick.case(tier, "the_page_shows_what_is_compared", None::<String>, || {
         table::page().map_err(|error| Failed::from(format!("{error:#}")))
     });
-    let swap = |name, round| Trial::test(name, move || on_stage(|programs| story::tell(programs, round)));
-    let trials = vec![
+    let programs = programs();
+    let nightly = |name: &str, tell: fn(Programs) -> Result<(), Failed>| {
+        let programs = programs.clone();
+        let missing = programs.as_ref().err().cloned();
+        Tier::Nightly.case(tier, name, missing, move || tell(programs.map_err(Failed::from)?))
+    };
+    let trials = [
         page,
-        swap("managers_swap_with_floating_ips_and_every_annotation", Round::Plain),
-        swap("managers_swap_with_managed_security_groups", Round::Managed),
-        swap("managers_swap_with_ovn", Round::Ovn),
-        Trial::test("both_managers_make_the_same", || on_stage(compare::tell)),
-        Trial::test("requests_of_both_managers_are_as_listed", || on_stage(measures::tell)),
+        nightly("managers_swap_with_floating_ips_and_every_annotation", |programs| {
+            on_stage(story::tell(programs, Round::Plain))
+        }),
+        nightly("managers_swap_with_managed_security_groups", |programs| {
+            on_stage(story::tell(programs, Round::Managed))
+        }),
+        nightly("managers_swap_with_ovn", |programs| on_stage(story::tell(programs, Round::Ovn))),
+        nightly("both_managers_make_the_same", |programs| on_stage(compare::tell(programs))),
+        nightly("requests_of_both_managers_are_as_listed", |programs| on_stage(measures::tell(programs))),
     ];
-    libtest_mimic::run(&arguments, trials).exit_code()
+    Ok(libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code())
 }
 
-/// Runs a case, or says what is missing for it.
-fn on_stage<F: Future<Output = anyhow::Result<()>>>(tell: impl FnOnce(Programs) -> F) -> Result<(), Failed> {
-    let what = "takeover from upstream's OpenStack manager";
-    let Some(upstream) = Binaries::openstack_ccm(what) else { return Ok(()) };
-    let Some(control_plane) = Binaries::find_or_say_skipped(what) else { return Ok(()) };
+/// Finds what all cases but one need, or says what is missing.
+fn programs() -> Result<Programs, String> {
+    let control_plane = Binaries::find().map_err(|missing| missing.to_string())?;
+    Ok(Programs { upstream: GoProgram::OpenstackCcm.find()?, control_plane })
+}
+
+fn on_stage(tell: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Runtime::new()?;
-    let told = runtime.block_on(tell(Programs { upstream, control_plane }));
-    told.map_err(|error| Failed::from(format!("{error:#}")))
+    runtime.block_on(tell).map_err(|error| Failed::from(format!("{error:#}")))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
-use ccm_testkit::control_plane::Binaries;
+use ccm_testkit::control_plane;
 use serde_json::Value;
 
 /// Helm with a home of its own.
@@ -17,15 +17,9 @@ pub(crate) struct Helm {
 }
 
 impl Helm {
-    /// Finds helm, or says that `what` is skipped. Fails when it has to be there and is not.
-    pub(crate) fn find_or_say_skipped(what: &str) -> anyhow::Result<Option<Self>> {
-        let Some(binaries) = Binaries::find_or_say_skipped(what) else { return Ok(None) };
-        Self::new(&binaries).map(Some)
-    }
-
-    /// Helm from this control plane's directory.
-    pub(crate) fn new(binaries: &Binaries) -> anyhow::Result<Self> {
-        let program = binaries.helm.clone().context("no helm beside kube-apiserver: `cargo xtask control-plane`")?;
+    /// Finds helm.
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        let program = control_plane::helm().map_err(anyhow::Error::msg)?;
         let home = tempfile::Builder::new().prefix("ccm-helm-").tempdir()?;
         Ok(Self { program, home, kubeconfig: None })
     }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ccm_explore::{Explorer, fault::parse_shots, scenario, seam::Step};
+use ccm_testkit::suite::Tier;
 use libtest_mimic::{Failed, Trial};
 
 /// A run and what must be seen in it after the fault: the operations with their time since then.
@@ -109,14 +110,14 @@ const EFFECTS: [Effect; 14] = [
     },
 ];
 
-/// A trial for each.
-pub(crate) fn trials(explorer: &Arc<Explorer>) -> Vec<Trial> {
+/// A trial for each, in the first tier.
+pub(crate) fn trials(explorer: &Arc<Explorer>, tier: Tier) -> Vec<Trial> {
     let trial = |effect: &'static Effect| {
         let explorer = explorer.clone();
         let name = format!("explore/effects/{}/{}", effect.scenario, effect.plan);
-        Trial::test(name, move || check(&explorer, effect).map_err(Failed::from))
+        Tier::Quick.case(tier, name, None::<&str>, move || check(&explorer, effect).map_err(Failed::from))
     };
-    EFFECTS.iter().map(trial).collect()
+    EFFECTS.iter().filter_map(trial).collect()
 }
 
 fn check(explorer: &Explorer, effect: &Effect) -> Result<(), String> {

@@ -39,11 +39,14 @@ impl Default for Limits {
 /// Told, on a thread of its own, what is to be said of a part that keeps the thread on which it runs.
 pub(super) type Kept = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How often it is looked whether a part still takes note of anything.
-const TICK: Duration = Duration::from_secs(1);
-/// Looks that find it as it was, beyond its limit, until it counts as keeping its thread. They are counted, so that a
+/// Looks that find a part as it was, beyond its limit, until it counts as keeping its thread. They are counted, so that a
 /// machine which runs neither it nor the one who looks says nothing.
 const GRACE: u32 = 10;
+
+/// How often it is looked whether a part still takes note of anything: each second, or sooner where it had less time.
+fn tick(limit: Duration) -> Duration {
+    limit.clamp(Duration::from_millis(200), Duration::from_secs(1))
+}
 
 /// Runs a part of a rule, which fails when it panics and when it takes too long, even if nothing wakes it or nothing lets
 /// the paused clock go on. What keeps its thread cannot be ended: `kept` is told, and the runner sees it by itself.
@@ -99,7 +102,7 @@ struct State {
 
 impl Shared {
     /// Waits for the end, wakes the task, and then for as many ticks as it may take to notice; tells whether it did.
-    fn watch(&self, end: Instant) -> bool {
+    fn watch(&self, end: Instant, tick: Duration) -> bool {
         let mut state = self.state.lock();
         while !state.over {
             if self.changed.wait_until(&mut state, end).timed_out() {
@@ -111,7 +114,7 @@ impl Shared {
             if state.over {
                 return true;
             }
-            self.changed.wait_for(&mut state, TICK);
+            self.changed.wait_for(&mut state, tick);
         }
         state.over
     }
@@ -122,13 +125,13 @@ impl Alarm {
         let (end, shared) = (Instant::now() + limit, Arc::<Shared>::default());
         let (own, what) = (shared.clone(), what.to_owned());
         let wait = move || {
-            if !own.watch(end)
+            if !own.watch(end, tick(limit))
                 && let Some(kept) = kept
             {
                 kept(&format!(
                     "{what} keeps its thread: it did not end within {limit:?}, and has not noticed for {:?} that it was \
                      woken",
-                    GRACE * TICK
+                    GRACE * tick(limit)
                 ));
             }
         };
@@ -192,16 +195,23 @@ mod tests {
         assert!(seen(limited(SHORT, "it", None, spins()).await).contains("within 50ms"));
     }
 
-    /// The thread is kept for a while only, so that the test ends.
+    /// The thread is kept until that is told, so that the test ends.
     #[tokio::test]
     async fn what_keeps_its_thread_is_told_of_and_nothing_else_is() {
         let said: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (told, heard) = std::sync::mpsc::channel();
+        let heard = Arc::new(Mutex::new(heard));
         let kept: Kept = {
             let said = said.clone();
-            Arc::new(move |text| said.lock().push(text.to_owned()))
+            Arc::new(move |text| {
+                said.lock().push(text.to_owned());
+                told.send(()).ok();
+            })
         };
-        let keeps = async {
-            std::thread::sleep((GRACE + 2) * TICK);
+        let keep = move || heard.lock().recv_timeout(Duration::from_secs(60)).is_ok();
+        let (keep_it, keep_task) = (keep.clone(), keep);
+        let keeps = async move {
+            assert!(keep_it(), "it is told");
             Ok(())
         };
         assert!(seen(limited(SHORT, "it", Some(kept.clone()), std::future::pending()).await).contains("50ms"));
@@ -209,10 +219,10 @@ mod tests {
         assert_eq!(said.lock().len(), 0);
         assert_eq!(limited(SHORT, "it", Some(kept.clone()), keeps).await, Ok(()));
         let spawned = async {
-            let keeps = async { std::thread::sleep((GRACE + 2) * TICK) };
+            let keeps = async move { assert!(keep_task(), "it is told") };
             tokio::spawn(keeps).await.map_err(|error| Problem::Failed(error.to_string()))
         };
-        limited(SHORT, "a task", Some(kept), spawned).await.ok();
+        assert_eq!(limited(SHORT, "a task", Some(kept), spawned).await, Ok(()));
         let said = said.lock();
         assert!(said[0].starts_with("it keeps its thread: it did not end within 50ms"), "{said:?}");
         assert!(said[1].starts_with("a task keeps its thread"), "{said:?}");

@@ -22,10 +22,11 @@
 //! keeps its thread, and panics in tasks that nobody awaits.
 //!
 //! Code that keeps its thread (a blocking client, a sleep or a lock without await) cannot be stopped from within. When a
-//! rule that one of the three functions checks has not ended ten seconds after its limit, and does not even notice that it
-//! is woken, they print the report as far as it goes and abort the process, with all tests in it. They see it where
-//! it is the rule's own task that keeps its thread and, on a runtime of one thread, where any task does. Code that keeps it
-//! for less than the limit is not found, neither here nor by the runner: time that is paused does not show it.
+//! rule that one of the three functions checks has not ended ten seconds after its limit (less, where the limit is less than a
+//! second), and does not even notice that it is woken, they print the report as far as it goes and abort the process, with all
+//! tests in it. They see it where it is the rule's own task that keeps its thread and, on a runtime of one thread, where any
+//! task does. Code that keeps it for less than the limit is not found, neither here nor by the runner: time that is paused
+//! does not show it.
 //!
 //! [`CloudProvider::start`] is called by the rules about it alone. All others see a provider as its constructor made it.
 //!

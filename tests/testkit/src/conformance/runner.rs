@@ -7,7 +7,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, mpsc},
+    sync::{Arc, LazyLock, mpsc},
     thread,
     time::Duration,
 };
@@ -54,6 +54,22 @@ impl Suite {
     #[must_use]
     pub fn excused(self, excuses: &'static [(&'static str, &'static str)]) -> Self {
         Self { excuses: Some(excuses), ..self }
+    }
+
+    /// Runs it as a case of a program that has others, which must not run meanwhile: panics are taken for this one's. The
+    /// report is printed.
+    ///
+    /// # Errors
+    /// The report, when a rule is broken or nothing was checked.
+    pub fn check(self) -> Result<(), Failed> {
+        static RUNNING: LazyLock<Arc<Mutex<Watch>>> = LazyLock::new(|| {
+            let running: Arc<Mutex<Watch>> = Arc::default();
+            hear_panics(running.clone());
+            running
+        });
+        let watch = Watch::default();
+        *RUNNING.lock() = watch.clone();
+        judge(&self.run(&watch))
     }
 
     /// Runs it to its end, or until it is seen that it has none; then its thread goes on until the process ends.
@@ -204,4 +220,25 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
 /// Writes a line; a closed pipe is no reason to fail.
 fn say(to: &mut impl Write, text: &str) {
     let _ = writeln!(to, "{}", text.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(args: &[&str]) -> Result<(Vec<OsString>, Option<PathBuf>), String> {
+        split(["program"].iter().chain(args).map(OsString::from))
+    }
+
+    #[test]
+    fn the_file_of_the_report_is_taken_and_all_else_is_handed_on() {
+        let rest = |args: &[&str]| ["program"].iter().chain(args).map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(taken(&["routes", "--exact"]), Ok((rest(&["routes", "--exact"]), None)));
+        for args in [&["--junit", "a.xml", "routes"][..], &["routes", "--junit=a.xml"]] {
+            assert_eq!(taken(args), Ok((rest(&["routes"]), Some("a.xml".into()))), "{args:?}");
+        }
+        for args in [&["--junit"][..], &["--junit="], &["--junit", ""]] {
+            assert_eq!(taken(args), Err("--junit needs the name of a file".to_owned()), "{args:?}");
+        }
+    }
 }

@@ -62,11 +62,13 @@ pub(crate) struct Versions {
 
 impl Versions {
     /// The versions pinned in this checkout, of the release of Kubernetes that the environment chooses.
+    #[allow(dead_code, reason = "the testkit uses it; xtask, which shares this file, asks for a release")]
     pub(crate) fn pinned() -> Self {
         Self::of(Release::chosen())
     }
 
-    fn of(release: Release) -> Self {
+    /// The versions pinned for a release.
+    pub(crate) fn of(release: Release) -> Self {
         Self {
             etcd: required_version(ETCD_MODULE, "go.etcd.io/etcd/server/v3"),
             kubernetes: required_version(release.go_mod(), "k8s.io/kubernetes"),
@@ -82,12 +84,18 @@ impl Versions {
 
 /// The directory with the binaries: `KUBEBUILDER_ASSETS`, else one below the user's cache directory
 /// (`XDG_CACHE_HOME`, else `~/.cache`). `None` when none of the three variables is set.
+#[allow(dead_code, reason = "the testkit uses it; xtask, which shares this file, asks for a release")]
 pub(crate) fn directory() -> Option<PathBuf> {
-    directory_from(|name| std::env::var_os(name))
+    directory_of(Release::chosen())
+}
+
+/// [`directory`] of a release.
+pub(crate) fn directory_of(release: Release) -> Option<PathBuf> {
+    directory_from(release, |name| std::env::var_os(name))
 }
 
 /// [`directory`] with the environment as an argument.
-fn directory_from(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn directory_from(release: Release, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(assets) = set("KUBEBUILDER_ASSETS") {
         return Some(std::path::absolute(&assets).unwrap_or(assets));
@@ -95,21 +103,23 @@ fn directory_from(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
     // The XDG specification says that a relative XDG_CACHE_HOME is to be ignored.
     let cache =
         set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(cache.join("ccm-control-plane").join(Versions::pinned().key()))
+    Some(cache.join("ccm-control-plane").join(Versions::of(release).key()))
 }
 
 /// Names the directory with the Go programs of this repository; whoever sets it wants a test without them to fail.
 pub(crate) const GO_PROGRAMS_VARIABLE: &str = "CCM_GO_PROGRAMS";
 /// That directory by default, in cargo's target directory: the programs are of this checkout.
 pub(crate) const GO_PROGRAMS_DIRECTORY: &str = "go-programs";
-/// A cloud-controller-manager on Go's framework, from `tests/bench/go`.
+/// A cloud-controller-manager on Go's framework, from `tests/control-plane/kubernetes/ccm`.
 pub(crate) const GO_CCM: &str = "ccm-go-baseline";
-/// An elector on Go's client, from `tests/control-plane/elector`.
+/// An elector on Go's client, from `tests/control-plane/kubernetes/elector`.
 pub(crate) const GO_ELECTOR: &str = "ccm-go-elector";
 /// Upstream's AWS cloud-controller-manager, from `tests/control-plane/aws`.
 pub(crate) const AWS_CCM: &str = "aws-cloud-controller-manager";
 /// Upstream's OpenStack cloud-controller-manager, from `tests/control-plane/openstack`.
 pub(crate) const OPENSTACK_CCM: &str = "openstack-cloud-controller-manager";
+/// Prometheus' tool that judges alerts, from `tests/control-plane/promtool`.
+pub(crate) const PROMTOOL: &str = "promtool";
 
 /// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty when it is not
 /// there, which the test below excludes for the files that are compiled in.
@@ -159,7 +169,9 @@ mod tests {
     #[test]
     fn assets_come_first_then_the_cache_directory() {
         let lookup = |pairs: &'static [(&str, &str)]| {
-            directory_from(move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+            directory_from(Release::chosen(), move |name| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+            })
         };
         let versioned =
             |cache: &str| Some(PathBuf::from(cache).join("ccm-control-plane").join(Versions::pinned().key()));

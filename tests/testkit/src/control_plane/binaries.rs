@@ -1,7 +1,6 @@
 //! Finds the control plane's binaries, and says loudly when they are not there.
 
 use std::fmt;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::assets;
@@ -15,8 +14,6 @@ pub struct Binaries {
     pub kube_apiserver: PathBuf,
     /// kube-controller-manager; few tests need it.
     pub kube_controller_manager: Option<PathBuf>,
-    /// helm; only tests of the chart need it.
-    pub helm: Option<PathBuf>,
 }
 
 /// The binaries that a control plane cannot do without and that are not there.
@@ -48,75 +45,12 @@ impl Binaries {
         Self::find_in(assets::directory().as_deref())
     }
 
-    /// Whether `CCM_CONTROL_PLANE=required` is set: what a test on the control plane needs must be there.
-    #[must_use]
-    pub fn are_required() -> bool {
-        std::env::var_os("CCM_CONTROL_PLANE").is_some_and(|value| value == "required")
-    }
-
-    /// Like [`find`](Self::find), for a test: when they are missing, says on the real standard error (not the one
-    /// that the test harness hides from passing tests) that `what` is skipped and why.
-    ///
-    /// # Panics
-    /// When they are missing although `CCM_CONTROL_PLANE=required` is set, as `cargo xtask test` does after building
-    /// them: a suite must not pass because a path changed.
-    pub fn find_or_say_skipped(what: &str) -> Option<Self> {
-        let missing = match Self::find() {
-            Ok(binaries) => return Some(binaries),
-            Err(missing) => missing,
-        };
-        assert!(!Self::are_required(), "{what} needs the control plane: {missing}");
-        // Nothing better can be done when standard error is closed.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing}");
-        None
-    }
-
-    /// A cloud-controller-manager on Go's `k8s.io/cloud-provider` with the cloud `mock` in its own memory; see
-    /// `tests/bench/go`. Like [`find_or_say_skipped`](Self::find_or_say_skipped) when it is not there: without Go there
-    /// is none.
-    ///
-    /// # Panics
-    /// When it is missing although `CCM_GO_PROGRAMS` says where it is, as `cargo xtask test` does after building it.
-    pub fn go_ccm(what: &str) -> Option<PathBuf> {
-        go_program(assets::GO_CCM, what)
-    }
-
-    /// A program that takes part in an election with Go's client, and does nothing else; see
-    /// `tests/control-plane/elector`. Like [`go_ccm`](Self::go_ccm) when it is not there.
-    ///
-    /// # Panics
-    /// Like [`go_ccm`](Self::go_ccm).
-    pub fn go_elector(what: &str) -> Option<PathBuf> {
-        go_program(assets::GO_ELECTOR, what)
-    }
-
-    /// Upstream's AWS cloud-controller-manager, of the version that `tests/control-plane/aws` pins. Like
-    /// [`go_ccm`](Self::go_ccm) when it is not there.
-    ///
-    /// # Panics
-    /// Like [`go_ccm`](Self::go_ccm).
-    pub fn aws_ccm(what: &str) -> Option<PathBuf> {
-        go_program(assets::AWS_CCM, what)
-    }
-
-    /// Upstream's OpenStack cloud-controller-manager, of the version that `tests/control-plane/openstack` pins. Like
-    /// [`go_ccm`](Self::go_ccm) when it is not there.
-    ///
-    /// # Panics
-    /// Like [`go_ccm`](Self::go_ccm).
-    pub fn openstack_ccm(what: &str) -> Option<PathBuf> {
-        go_program(assets::OPENSTACK_CCM, what)
-    }
-
     fn find_in(directory: Option<&Path>) -> Result<Self, Missing> {
         let look = |name: &str| Some(directory?.join(name)).filter(|path| path.is_file());
         match (look("etcd"), look("kube-apiserver")) {
-            (Some(etcd), Some(kube_apiserver)) => Ok(Self {
-                etcd,
-                kube_apiserver,
-                kube_controller_manager: look("kube-controller-manager"),
-                helm: look("helm"),
-            }),
+            (Some(etcd), Some(kube_apiserver)) => {
+                Ok(Self { etcd, kube_apiserver, kube_controller_manager: look("kube-controller-manager") })
+            }
             (etcd, kube_apiserver) => Err(Missing {
                 directory: directory.map(Path::to_owned),
                 names: [("etcd", etcd), ("kube-apiserver", kube_apiserver)]
@@ -128,16 +62,56 @@ impl Binaries {
     }
 }
 
-fn go_program(name: &str, what: &str) -> Option<PathBuf> {
-    let named = std::env::var_os(assets::GO_PROGRAMS_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let running = std::env::current_exe().ok();
-    match find_go_program(name, named.as_deref(), running.as_deref()) {
-        Ok(program) => Some(program),
-        Err(missing) => {
-            assert!(named.is_none(), "{what} needs a program of Go: {missing}");
-            // Nothing better can be done when standard error is closed.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing}");
-            None
+/// Finds helm, of the version that `tests/control-plane/helm` pins: what it renders is compared with what is checked in.
+///
+/// # Errors
+/// It is not there: what was looked for and how to get it.
+pub fn helm() -> Result<PathBuf, String> {
+    let directory = assets::directory();
+    let found = directory.as_ref().map(|directory| directory.join("helm")).filter(|path| path.is_file());
+    found.ok_or_else(|| Missing { directory, names: vec!["helm"] }.to_string())
+}
+
+/// Version of Kubernetes that suites run on, `v1.2.3`: the one that `tests/control-plane` pins for the release that the
+/// environment chooses.
+pub fn kubernetes_version() -> String {
+    format!("v{}", assets::Versions::pinned().kubernetes)
+}
+
+/// A program in Go that tests run beside ours; `cargo xtask test --full` and `--nightly` build those they need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoProgram {
+    /// A cloud-controller-manager on Go's `k8s.io/cloud-provider` with the cloud `mock` in its own memory; see
+    /// `tests/control-plane/kubernetes/ccm`.
+    Ccm,
+    /// Takes part in an election with Go's client, and does nothing else; see `tests/control-plane/kubernetes/elector`.
+    Elector,
+    /// Upstream's AWS cloud-controller-manager, of the version that `tests/control-plane/aws` pins.
+    AwsCcm,
+    /// Upstream's OpenStack cloud-controller-manager, of the version that `tests/control-plane/openstack` pins.
+    OpenstackCcm,
+    /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool` pins; see
+    /// [`promtool`](crate::promtool).
+    Promtool,
+}
+
+impl GoProgram {
+    /// Finds it in the directory that `CCM_GO_PROGRAMS` names, else in the target directory that the running test lies in.
+    ///
+    /// # Errors
+    /// It is not there: what was looked for and how to get it.
+    pub fn find(self) -> Result<PathBuf, String> {
+        let named = std::env::var_os(assets::GO_PROGRAMS_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        find_go_program(self.name(), named.as_deref(), std::env::current_exe().ok().as_deref())
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ccm => assets::GO_CCM,
+            Self::Elector => assets::GO_ELECTOR,
+            Self::AwsCcm => assets::AWS_CCM,
+            Self::OpenstackCcm => assets::OPENSTACK_CCM,
+            Self::Promtool => assets::PROMTOOL,
         }
     }
 }
@@ -190,11 +164,10 @@ mod tests {
     #[test]
     fn the_optional_ones_may_be_absent() {
         let directory = tempfile::tempdir().unwrap();
-        for name in ["etcd", "kube-apiserver", "helm"] {
+        for name in ["etcd", "kube-apiserver"] {
             std::fs::write(directory.path().join(name), "").unwrap();
         }
         let found = Binaries::find_in(Some(directory.path())).unwrap();
         assert_eq!(found.kube_controller_manager, None);
-        assert_eq!(found.helm, Some(directory.path().join("helm")));
     }
 }

@@ -2,12 +2,11 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use super::pki::Pki;
 use super::{ControllerManager, Options};
-use crate::supervised::CommandLine;
+use crate::supervised::{CommandLine, free_port};
 
 /// Service addresses: the range most installers use, and one of IPv6 for Services that ask for that.
 const SERVICE_RANGE: &str = "10.96.0.0/16,fd00:10:96::/112";
@@ -25,17 +24,15 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Ports that are free now. Somebody else may take one before our program does: the caller tries again.
+    /// Ports that are free now. A stranger may take one before our program does: the caller tries again.
     pub(super) fn free() -> io::Result<Self> {
-        // All four are held at once, so that they differ.
-        let held = [listen()?, listen()?, listen()?, listen()?];
-        let [a, b, c, d] = held.each_ref().map(|listener| listener.local_addr().map(|address| address.port()));
-        Ok(Self { etcd_client: a?, etcd_peer: b?, apiserver: c?, controller_manager: d? })
+        Ok(Self {
+            etcd_client: free_port()?,
+            etcd_peer: free_port()?,
+            apiserver: free_port()?,
+            controller_manager: free_port()?,
+        })
     }
-}
-
-fn listen() -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
 }
 
 /// Everything command lines are made from.

@@ -8,7 +8,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use ccm_testkit::control_plane::{Binaries, ControlPlane, Options};
 //!
-//! let Some(binaries) = Binaries::find_or_say_skipped("my suite") else { return Ok(()) };
+//! let binaries = Binaries::find()?;
 //! let control_plane = ControlPlane::start(&binaries, Options::default()).await?;
 //! let client = control_plane.client().await?;
 //! println!("{}", client.apiserver_version().await?.git_version);
@@ -37,7 +37,7 @@ use tokio::process::Child;
 
 pub use access::{Token, User};
 pub use audit::{AuditEvent, AuditKey, AuditLog};
-pub use binaries::{Binaries, Missing};
+pub use binaries::{Binaries, GoProgram, Missing, helm, kubernetes_version};
 pub use pki::{Identity, PkiError};
 pub use usage::{Usage, usage};
 
@@ -210,7 +210,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Finds the binaries, for callers that want to say themselves what they skip.
+    /// Finds the binaries.
     ///
     /// # Errors
     /// [`Missing`] when etcd or kube-apiserver is not there.
@@ -360,7 +360,7 @@ impl ControlPlane {
     /// Stops the programs, waits until they are gone and removes their directory.
     ///
     /// # Errors
-    /// When a program does not end within ten seconds of being killed, or the directory cannot be removed.
+    /// When a program does not end within a minute of being killed, or the directory cannot be removed.
     pub async fn stop(mut self) -> io::Result<()> {
         // etcd last: the others would only complain about its absence.
         while let Some((_, program)) = self.programs.pop_last() {
@@ -371,7 +371,7 @@ impl ControlPlane {
 }
 
 /// A killed program is gone at once, but for a machine that is overloaded.
-const KILL_DEADLINE: Duration = Duration::from_secs(10);
+const KILL_DEADLINE: Duration = Duration::from_mins(1);
 
 fn write_kubeconfig(endpoint: &Endpoint, path: &Path, token: &Token) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));

@@ -1,8 +1,13 @@
 use anyhow::Context as _;
 
+use crate::suite::{TIER_VARIABLE, Tier};
+
 /// How much is explored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
+    /// A part that takes seconds: some calls, few faults at each, always the same. It shows that the exploration works and
+    /// that nothing is grossly wrong.
+    Smoke,
     /// A part that takes minutes at most: every call, the faults that differ most.
     #[default]
     Bounded,
@@ -10,14 +15,25 @@ pub enum Effort {
     Full,
 }
 
+impl Effort {
+    /// What a tier of tests explores when nobody says how much.
+    fn of_tier(tier: Tier) -> Self {
+        match tier {
+            Tier::Quick => Self::Smoke,
+            Tier::Full => Self::Bounded,
+            Tier::Nightly => Self::Full,
+        }
+    }
+}
+
 /// What whoever runs an exploration asks for: `CCM_EXPLORE`, `CCM_EXPLORE_SEED`, `CCM_EXPLORE_PAIRS` and
 /// `CCM_EXPLORE_REPLAY`. Every explorer reads the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// `CCM_EXPLORE`: `full`, or `bounded`, which is the default.
+    /// `CCM_EXPLORE`: `smoke`, `bounded` or `full`. By default the [tier](Tier) of the tests says it, in this order.
     pub effort: Effort,
-    /// `CCM_EXPLORE_SEED`: seed of the pairs of faults. By default always the same when the exploration is bounded, since
-    /// others wait for it, and another each time when it is not.
+    /// `CCM_EXPLORE_SEED`: seed of the pairs of faults. By default always the same, since others wait for it,
+    /// and another each time when the exploration is full.
     pub seed: u64,
     /// `CCM_EXPLORE_PAIRS`: how many pairs are tried in each scenario.
     pub pairs: Option<usize>,
@@ -42,9 +58,11 @@ impl Environment {
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let given = |name: &str| variable(name).filter(|text| !text.is_empty());
         let effort = match given("CCM_EXPLORE").as_deref() {
-            None | Some("bounded") => Effort::Bounded,
+            None => Effort::of_tier(Tier::of(given(TIER_VARIABLE).as_deref())?),
+            Some("smoke") => Effort::Smoke,
+            Some("bounded") => Effort::Bounded,
             Some("full") => Effort::Full,
-            Some(other) => anyhow::bail!("CCM_EXPLORE={other:?} is neither bounded nor full"),
+            Some(other) => anyhow::bail!("CCM_EXPLORE={other:?} is none of smoke, bounded and full"),
         };
         let number = |name: &str| match given(name) {
             Some(text) => text.parse::<u64>().map(Some).with_context(|| format!("{name}={text:?}")),

@@ -1,8 +1,8 @@
 //! Explorer of faults: runs a scenario again and again, each time with another fault at one of its calls, and compares the
 //! end with that of the run without faults.
 //!
-//! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn, then pairs of faults by
-//! chance. A scenario is whatever a provider does until
+//! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn ([`Effort::Bounded`]), or at
+//! some calls only ([`Effort::Smoke`]), then pairs of faults by chance. A scenario is whatever a provider does until
 //! it is done; how a kind of fault looks on its cloud's wire is the scenario's own. What both need in between, the count of
 //! calls and the death of a process, is a [`Journey`].
 //!
@@ -174,7 +174,7 @@ pub trait Scenario: Send + Sync {
 /// Which faults are tried.
 #[derive(Clone, Debug)]
 pub struct Explorer {
-    /// Whether every kind of fault is tried at every call.
+    /// At how many calls how many kinds of faults are tried.
     pub effort: Effort,
     /// Seed of the pairs.
     pub seed: u64,
@@ -191,9 +191,11 @@ pub struct Explorer {
 const IN_TURN: usize = 2;
 /// What is tried at each call in any case: the effect is there, and nobody knows of it.
 const ALWAYS: Kind = Kind::DiesAfter;
+/// A smoke meets the first of so many calls.
+const APART: usize = 3;
 
 impl Explorer {
-    /// Reads the [`Environment`]. By default 10 pairs are tried, 50 when everything is explored.
+    /// Reads the [`Environment`]. By default 10 pairs are tried, 50 when everything is explored, and one in a smoke.
     ///
     /// # Errors
     /// One of the variables cannot be read.
@@ -211,33 +213,42 @@ impl Explorer {
             Some((name, faults)) => Ok((name.to_owned(), faults.parse().map_err(anyhow::Error::msg)?)),
             None => Err(anyhow::anyhow!("CCM_EXPLORE_REPLAY={text:?} is not <scenario>/<call>/<fault>")),
         });
-        let pairs = pairs.unwrap_or(if effort == Effort::Full { 50 } else { 10 });
+        let pairs = pairs.unwrap_or(match effort {
+            Effort::Smoke => 1,
+            Effort::Bounded => 10,
+            Effort::Full => 50,
+        });
         // Cargo tells a program that it runs which package it is of.
         let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
         let command = format!("cargo test -p {package} explore");
         Ok(Self { effort, seed, pairs, replay: replay.transpose()?, command })
     }
 
-    /// Reads the same, with a seed and a number of pairs where nothing is said. Every kind is tried that a scenario lets
-    /// happen: it is for scenarios that choose a few themselves.
+    /// Reads the same, with a seed and a number of pairs where nothing is said. But for a smoke every kind is tried that a
+    /// scenario lets happen: it is for scenarios that choose a few themselves.
     ///
     /// # Errors
     /// As [`of_environment`](Self::of_environment).
     pub fn bounded(seed: u64, pairs: usize) -> anyhow::Result<Self> {
         let given = |name: &str| std::env::var_os(name).is_some();
         let said = Self::of_environment()?;
+        let (effort, pairs) = match said.effort {
+            Effort::Smoke => (Effort::Smoke, said.pairs.min(pairs)),
+            Effort::Bounded | Effort::Full => (Effort::Full, pairs),
+        };
         let seed = if given("CCM_EXPLORE_SEED") { said.seed } else { seed };
         let pairs = if given("CCM_EXPLORE_PAIRS") { said.pairs } else { pairs };
-        Ok(Self { effort: Effort::Full, seed, pairs, ..said })
+        Ok(Self { effort, seed, pairs, ..said })
     }
 
     /// Explores scenarios one after another, and says of each how many faults there were.
     ///
     /// # Panics
-    /// A run went wrong.
+    /// A run went wrong, what was run proves nothing, or there is no scenario.
     pub async fn check<S: Scenario>(&self, scenarios: impl IntoIterator<Item = S>) {
-        let mut wrong = Vec::new();
+        let (mut wrong, mut explored) = (Vec::new(), 0);
         for scenario in scenarios {
+            explored += 1;
             let report = self.explore(&scenario).await;
             // Past the capture of tests, so that it is seen of those that pass as well.
             drop(writeln!(std::io::stderr(), "{report}"));
@@ -245,6 +256,7 @@ impl Explorer {
                 wrong.push(report.to_string());
             }
         }
+        assert!(explored > 0, "there is no scenario to explore");
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
@@ -253,6 +265,7 @@ impl Explorer {
         let name = scenario.name();
         let mut report = Report::new(&name, self.seed, &self.command);
         if self.replay.as_ref().is_some_and(|(only, _)| *only != name) {
+            report.left_out = true;
             return report;
         }
         let (peace, calls) = once(scenario, Faults::default()).await;
@@ -266,7 +279,7 @@ impl Explorer {
         report.points = calls.len();
         let chosen = match &self.replay {
             Some((_, faults)) => vec![faults.clone()],
-            None => self.singles(scenario, &calls).chain(self.pairs(scenario, &calls)).collect(),
+            None => [self.singles(scenario, &calls), self.pairs(scenario, &calls)].concat(),
         };
         for faults in chosen {
             match faults.0.len() {
@@ -284,17 +297,22 @@ impl Explorer {
         report
     }
 
-    /// Every kind of fault at every call, or at each some of them, all in turn.
-    fn singles<'a>(&self, scenario: &'a dyn Scenario, calls: &'a [Call]) -> impl Iterator<Item = Faults> + 'a {
-        let full = self.effort == Effort::Full;
-        (1..).zip(calls).flat_map(move |(at, call)| {
-            let possible: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| scenario.applies(*kind, call)).collect();
-            let count = possible.len();
-            let turn = |place: usize| (place + count - at * IN_TURN % count) % count < IN_TURN;
-            let chosen = possible.into_iter().enumerate();
-            let chosen = chosen.filter(|(place, kind)| full || *kind == ALWAYS || turn(*place));
-            chosen.map(|(_, kind)| Faults([(at, kind)].into())).collect::<Vec<_>>()
-        })
+    /// Every kind of fault at every call, or at each some of them, all in turn, or that at some calls.
+    fn singles(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
+        let possible = |call| Kind::ALL.into_iter().filter(|kind| scenario.applies(*kind, call)).collect::<Vec<_>>();
+        let points = (1..).zip(calls.iter().map(possible)).filter(|(_, kinds)| !kinds.is_empty());
+        let chosen: Vec<(usize, Vec<Kind>)> = match self.effort {
+            Effort::Full => points.collect(),
+            Effort::Bounded => points.map(|(at, kinds)| (at, in_turn(&kinds, at * IN_TURN))).collect(),
+            Effort::Smoke => {
+                // Scenarios begin alike, and few have many calls: each begins with a kind of its own.
+                let first: usize = scenario.name().bytes().map(usize::from).sum();
+                let points = points.step_by(APART).zip(first..);
+                points.map(|((at, kinds), turn)| (at, one_in_turn(kinds, turn))).collect()
+            }
+        };
+        let one = |at, kind| Faults([(at, kind)].into());
+        chosen.into_iter().flat_map(|(at, kinds)| kinds.into_iter().map(move |kind| one(at, kind))).collect()
     }
 
     fn pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
@@ -314,6 +332,22 @@ impl Explorer {
         };
         (0..self.pairs).map(|_| pair()).collect()
     }
+}
+
+/// What is tried in a bounded exploration of the kinds that can happen at a call: [`ALWAYS`], and those from a place on, which
+/// goes round.
+fn in_turn(possible: &[Kind], first: usize) -> Vec<Kind> {
+    let all = possible.len();
+    let turn = |place: usize| (place + all - first % all) % all < IN_TURN;
+    let chosen = possible.iter().enumerate().filter(|(place, kind)| **kind == ALWAYS || turn(*place));
+    chosen.map(|(_, kind)| *kind).collect()
+}
+
+/// The same in a smoke: [`ALWAYS`], and one other.
+fn one_in_turn(possible: Vec<Kind>, turn: usize) -> Vec<Kind> {
+    let (always, others): (Vec<_>, Vec<_>) = possible.into_iter().partition(|kind| *kind == ALWAYS);
+    let other = others.get(turn % others.len().max(1));
+    always.into_iter().chain(other.copied()).collect()
 }
 
 /// Runs a scenario, and tells which calls it made.

@@ -24,6 +24,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// What does a run again.
     pub command: String,
+    /// Whether nothing was run, because only a run of another scenario was asked for.
+    pub left_out: bool,
 }
 
 /// A run that went wrong.
@@ -38,28 +40,55 @@ pub struct Failure {
 impl Report {
     pub(super) fn new(scenario: &str, seed: u64, command: &str) -> Self {
         let (scenario, command) = (scenario.to_owned(), command.to_owned());
-        Self { scenario, points: 0, singles: 0, more: 0, missed: 0, seed, failures: Vec::new(), command }
+        Self {
+            scenario,
+            points: 0,
+            singles: 0,
+            more: 0,
+            missed: 0,
+            seed,
+            failures: Vec::new(),
+            command,
+            left_out: false,
+        }
     }
 
     pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
         self.failures.push(Failure { faults, seen: seen.to_owned() });
     }
 
-    /// Tells whether every run went well.
+    /// Tells whether every run went well, and whether that says anything.
     pub fn passed(&self) -> bool {
-        self.failures.is_empty()
+        self.failures.is_empty() && self.proves_nothing().is_none()
+    }
+
+    /// Why runs that all went well show nothing, if they do not.
+    fn proves_nothing(&self) -> Option<&'static str> {
+        let runs = self.singles + self.more;
+        match self {
+            Self { left_out: true, .. } => None,
+            Self { points: 0, .. } => Some("there is no call at which a fault can happen"),
+            _ if runs == 0 => Some("no fault was tried"),
+            Self { missed, .. } if *missed == runs => Some("in no run did all its faults happen"),
+            _ => None,
+        }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, points, singles, more, missed, seed, failures, command } = self;
+        let Self { scenario, points, singles, more, missed, seed, failures, command, left_out } = self;
+        if *left_out {
+            return write!(f, "{scenario}: not asked for");
+        }
         write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (CCM_EXPLORE_SEED={seed})")?;
         if *missed > 0 {
             write!(f, ", in {missed} runs a fault did not happen")?;
         }
-        if failures.is_empty() {
-            return write!(f, ", all end alike");
+        match self.proves_nothing() {
+            Some(reason) if failures.is_empty() => return write!(f, ", which proves nothing: {reason}"),
+            None if failures.is_empty() => return write!(f, ", all end alike"),
+            _ => {}
         }
         write!(f, ", {} end otherwise", failures.len())?;
         for failure in failures.iter().take(SHOWN) {

@@ -108,12 +108,17 @@ fn kinds_have_names_of_their_own() {
     assert_eq!(names.len(), Kind::ALL.len());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
+/// The single faults of an explorer: calls with a kind.
+fn chosen(explorer: &Explorer, toy: &Toy, calls: &[Call]) -> Vec<(usize, Kind)> {
+    explorer.singles(toy, calls).into_iter().map(|faults| faults.0.into_iter().next().unwrap()).collect()
+}
+
+#[test]
+fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
     let bounded = Explorer { effort: Effort::Bounded, ..explorer(0, None) };
     let calls: Vec<_> = (0..20).map(|n| Call { writes: n % 2 == 0, what: String::new() }).collect();
     let toy = Toy { careful: true };
-    let chosen: Vec<_> = bounded.singles(&toy, &calls).map(|faults| faults.0.into_iter().next().unwrap()).collect();
+    let chosen = chosen(&bounded, &toy, &calls);
     for call in 1..=20 {
         let at = chosen.iter().filter(|(at, _)| *at == call).count();
         assert!(at == IN_TURN || at == IN_TURN + 1, "{at} faults at call {call}");
@@ -124,11 +129,145 @@ async fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
     }
 }
 
+#[test]
+fn a_smoke_meets_each_third_call_with_two_kinds_and_has_every_kind_in_turn() {
+    let smoke = Explorer { effort: Effort::Smoke, ..explorer(0, None) };
+    let calls: Vec<_> = (0..60).map(|_| Call { writes: true, what: String::new() }).collect();
+    let toy = Toy { careful: true };
+    let chosen = chosen(&smoke, &toy, &calls);
+    for call in 1..=60 {
+        let at: Vec<_> = chosen.iter().filter(|(at, _)| *at == call).collect();
+        assert_eq!(at.len(), if call % APART == 1 { 2 } else { 0 }, "call {call}: {at:?}");
+        assert_eq!(at.contains(&&(call, ALWAYS)), call % APART == 1, "call {call}: {at:?}");
+    }
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_past()) {
+        assert!(chosen.iter().any(|(_, other)| *other == kind), "{kind:?}");
+    }
+    assert_eq!(chosen, self::chosen(&smoke, &toy, &calls), "another time");
+}
+
+#[test]
+fn a_smoke_counts_the_calls_that_a_fault_can_hit() {
+    let smoke = Explorer { effort: Effort::Smoke, ..explorer(0, None) };
+    let calls: Vec<_> = (1..=9).map(|n| Call { writes: n > 2, what: "thing".to_owned() }).collect();
+    let points: Vec<usize> =
+        smoke.singles(&Writes, &calls).iter().flat_map(|faults| faults.0.keys().copied()).collect();
+    assert_eq!(points, [3, 6, 9]);
+}
+
+/// Only writes fail, and only for being busy.
+struct Writes;
+
+#[async_trait]
+impl Scenario for Writes {
+    fn name(&self) -> String {
+        "writes".to_owned()
+    }
+
+    fn applies(&self, kind: Kind, call: &Call) -> bool {
+        kind == Kind::Busy && call.writes
+    }
+
+    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+        journey.count(true);
+        journey.begin(Call { writes: false, what: "thing".to_owned() });
+        Ok(String::new())
+    }
+}
+
+/// Does nothing, or counts nothing.
+struct Idle;
+
+#[async_trait]
+impl Scenario for Idle {
+    fn name(&self) -> String {
+        "idle".to_owned()
+    }
+
+    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+        journey.begin(Call { writes: true, what: "thing".to_owned() });
+        Ok(String::new())
+    }
+}
+
+/// Makes fewer calls each time that it is run.
+struct Fewer(std::sync::atomic::AtomicUsize);
+
+#[async_trait]
+impl Scenario for Fewer {
+    fn name(&self) -> String {
+        "fewer".to_owned()
+    }
+
+    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+        journey.count(true);
+        if self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            journey.begin(Call { writes: true, what: "thing".to_owned() });
+        }
+        Ok(String::new())
+    }
+}
+
+#[tokio::test]
+async fn an_exploration_without_a_call_fails() {
+    for effort in [Effort::Smoke, Effort::Bounded, Effort::Full] {
+        let report = Explorer { effort, ..explorer(3, None) }.explore(&Idle).await;
+        assert!(!report.passed() && report.failures.is_empty(), "{effort:?}: {report}");
+        assert!(report.to_string().contains("there is no call at which a fault can happen"), "{effort:?}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn an_exploration_without_a_fault_fails() {
+    let report = explorer(3, None).explore(&Writes).await;
+    assert_eq!((report.points, report.singles, report.more), (1, 0, 0));
+    assert!(!report.passed() && report.to_string().contains("no fault was tried"), "{report}");
+}
+
+#[tokio::test]
+async fn an_exploration_whose_faults_were_all_missed_fails() {
+    let report = explorer(3, None).explore(&Fewer(0.into())).await;
+    assert_eq!((report.points, report.missed), (1, report.singles + 3));
+    assert!(!report.passed() && report.to_string().contains("in no run did all its faults happen"), "{report}");
+}
+
+#[tokio::test]
+#[should_panic(expected = "idle: 0 calls")]
+async fn a_check_fails_with_what_proves_nothing() {
+    explorer(3, None).check([Idle]).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "there is no scenario to explore")]
+async fn a_check_without_scenarios_fails() {
+    explorer(3, None).check([Idle; 0]).await;
+}
+
+#[tokio::test]
+async fn what_was_not_asked_for_does_not_fail() {
+    let report = explorer(0, Some("1/lost")).explore(&Idle).await;
+    assert!(report.passed(), "{report}");
+    assert_eq!(report.to_string(), "idle: not asked for");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fault_that_did_not_happen_is_counted() {
     let report = explorer(0, Some("99/lost")).explore(&Toy { careful: true }).await;
     assert_eq!((report.singles, report.missed), (1, 1));
     assert!(report.to_string().contains("in 1 runs a fault did not happen"), "{report}");
+    assert!(!report.passed(), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smoke_finds_what_each_death_shows() {
+    let smoke = |careful| async move {
+        let smoke = Explorer { effort: Effort::Smoke, ..explorer(1, None) };
+        smoke.explore(&Toy { careful }).await
+    };
+    let (careful, careless) = (smoke(true).await, smoke(false).await);
+    assert!(careful.passed(), "{careful}");
+    assert_eq!((careful.points, careful.singles, careful.more), (6, 4, 1));
+    assert!(!careless.failures.is_empty(), "{careless}");
 }
 
 #[test]
@@ -138,17 +277,51 @@ fn the_environment_is_read_and_what_cannot_be_is_named() {
         Environment::of(|name| pairs.get(name).cloned())
     };
     let bounded = Environment { effort: Effort::Bounded, seed: 1, pairs: None, replay: None };
-    assert_eq!(of(&[]).unwrap(), bounded);
-    assert_eq!(of(&[("CCM_EXPLORE", ""), ("CCM_EXPLORE_SEED", "7")]).unwrap(), Environment { seed: 7, ..bounded });
+    assert_eq!(of(&[("CCM_EXPLORE", "bounded")]).unwrap(), bounded);
+    assert_eq!(of(&[("CCM_EXPLORE", "smoke")]).unwrap(), Environment { effort: Effort::Smoke, ..bounded.clone() });
+    let seven = [("CCM_EXPLORE", "bounded"), ("CCM_EXPLORE_SEED", "7")];
+    assert_eq!(of(&seven).unwrap(), Environment { seed: 7, ..bounded });
     let full = [("CCM_EXPLORE", "full"), ("CCM_EXPLORE_PAIRS", "3"), ("CCM_EXPLORE_REPLAY", "toy/2/lost")];
     let full = of(&full).unwrap();
     assert_eq!((full.effort, full.pairs), (Effort::Full, Some(3)));
     assert_eq!(Explorer::of(&full).unwrap().replay, Some(("toy".to_owned(), "2/lost".parse().unwrap())));
-    for (name, wrong) in [("CCM_EXPLORE", "all"), ("CCM_EXPLORE_SEED", "x"), ("CCM_EXPLORE_PAIRS", "-1")] {
+    for (name, wrong) in
+        [("CCM_EXPLORE", "all"), ("CCM_TEST_TIER", "all"), ("CCM_EXPLORE_SEED", "x"), ("CCM_EXPLORE_PAIRS", "-1")]
+    {
         assert!(of(&[(name, wrong)]).unwrap_err().to_string().contains(name));
     }
     let nothing = Environment { replay: Some("toy".to_owned()), ..full };
     assert!(Explorer::of(&nothing).unwrap_err().to_string().contains("CCM_EXPLORE_REPLAY"));
+}
+
+#[test]
+fn the_tier_says_how_much_is_explored_where_nothing_else_does() {
+    let of = |explore: &str, tier: &str| {
+        Environment::of(|name| match name {
+            "CCM_EXPLORE" => Some(explore.to_owned()),
+            "CCM_TEST_TIER" => Some(tier.to_owned()),
+            _ => None,
+        })
+        .unwrap()
+    };
+    for (tier, effort) in
+        [("", Effort::Smoke), ("quick", Effort::Smoke), ("full", Effort::Bounded), ("nightly", Effort::Full)]
+    {
+        assert_eq!(of("", tier).effort, effort, "{tier:?}");
+        assert_eq!(of("bounded", tier).effort, Effort::Bounded, "{tier:?}");
+    }
+    assert_eq!((of("", "").seed, of("", "full").seed), (1, 1));
+    assert_ne!(of("", "nightly").seed, of("", "nightly").seed);
+}
+
+#[test]
+fn a_smoke_has_one_pair() {
+    let pairs = |effort, pairs| {
+        let environment = Environment { effort, seed: 1, pairs, replay: None };
+        Explorer::of(&environment).unwrap().pairs
+    };
+    assert_eq!((pairs(Effort::Smoke, None), pairs(Effort::Bounded, None), pairs(Effort::Full, None)), (1, 10, 50));
+    assert_eq!(pairs(Effort::Smoke, Some(4)), 4);
 }
 
 #[test]

@@ -2,20 +2,15 @@
 //! take as given ([`fixture`]), and a proxy that records requests, injects faults and repairs what moto hides
 //! ([`overlay`]).
 //!
-//! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test` sets. Who sets it wants a failure, and no
-//! skipped test, when it does not work.
+//! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test --full` sets. Who sets it wants a failure, and no
+//! ignored case, when it does not work.
 
 pub mod fixture;
 pub mod overlay;
 mod repair;
 pub mod wire;
 
-use std::{
-    ffi::OsString,
-    io::{self, Write as _},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 use self::{
     overlay::Overlay,
@@ -35,15 +30,15 @@ const WITHOUT_IMAGES: &str = "MOTO_EC2_LOAD_DEFAULT_AMIS=false";
 /// Another program may take a free port before the server does.
 const ATTEMPTS: usize = 3;
 
-/// Finds moto's server, or says on the real standard error (not the one that the test harness hides from passing tests)
-/// that `what` is skipped and why.
-pub fn find_or_say_skipped(what: &str) -> Option<PathBuf> {
+/// Finds moto's server.
+///
+/// # Errors
+/// [`PROGRAM_VARIABLE`] does not name it: how to get it.
+pub fn find() -> Result<PathBuf, String> {
     let program = std::env::var_os(PROGRAM_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if program.is_none() {
-        // Nothing can be done about a standard error that is closed.
-        let _ = writeln!(io::stderr(), "SKIPPED: {what}: {PROGRAM_VARIABLE} does not name moto_server");
-    }
-    program
+    program.ok_or_else(|| {
+        format!("{PROGRAM_VARIABLE} does not name moto_server; `cargo xtask test --full` installs it, it needs Python")
+    })
 }
 
 /// Why moto's server did not start.

@@ -152,53 +152,65 @@ struct Seen {
     recovered: bool,
 }
 
+/// Looks at all replicas whenever one of them has done something. A gate opens, and opens again, by what its own replica
+/// does, and closes by itself: two that are open are seen in the moment in which the second one opens.
+struct Watcher {
+    replicas: Vec<Replica>,
+    leader: Option<usize>,
+    seen: Seen,
+    start: Instant,
+}
+
+impl Watcher {
+    fn look(&mut self) {
+        let leaders: Vec<_> = (0..self.replicas.len()).filter(|i| self.replicas[*i].leads()).collect();
+        if leaders.len() > 1 {
+            self.seen.overlaps.push(self.start.elapsed());
+        }
+        if let [one] = leaders[..]
+            && self.leader != Some(one)
+        {
+            self.seen.leaders += 1;
+            self.leader = Some(one);
+        }
+    }
+}
+
 /// Runs three replicas through 600 s of unrest, then 60 s of peace.
 async fn run(world: World) -> Seen {
     let store = Store::default();
     inject(&store, world);
     let replicas: Vec<Replica> = (0..3).map(|_| Replica::default()).collect();
+    let start = Instant::now();
+    let watcher = Watcher { replicas: replicas.clone(), leader: None, seen: Seen::default(), start };
+    let watcher = Arc::new(Mutex::new(watcher));
     let mut tasks = JoinSet::new();
     for (name, replica) in replicas.iter().enumerate() {
         let skew = SignedDuration::from_hours([-1, 0, 1][name]);
-        tasks.spawn(replica.clone().live(store.clone(), name, skew, SECOND));
+        let mut life = Box::pin(replica.clone().live(store.clone(), name, skew, SECOND));
+        let watcher = watcher.clone();
+        tasks.spawn(poll_fn(move |cx| {
+            let polled = life.as_mut().poll(cx);
+            watcher.lock().look();
+            polled
+        }));
     }
     let mut random = StdRng::seed_from_u64(world.seed ^ 1);
-    let (mut seen, mut leader, start) = (Seen::default(), None, Instant::now());
-    let mut trouble = Instant::now() + world.unrest;
+    sleep(world.unrest).await;
     while start.elapsed() < 600 * SECOND {
-        sleep(Duration::from_millis(20)).await;
-        watch(&replicas, &mut leader, &mut seen, start);
-        if Instant::now() >= trouble {
-            let victim = &replicas[random.random_range(0..3)];
-            match random.random_bool(0.6) {
-                true => victim.freezer.freeze((40 * SECOND).mul_f64(random.random())),
-                false => victim.terminate(),
-            }
-            trouble = Instant::now() + world.unrest.mul_f64(2.0 * random.random::<f64>());
+        let victim = &replicas[random.random_range(0..3)];
+        match random.random_bool(0.6) {
+            true => victim.freezer.freeze((40 * SECOND).mul_f64(random.random())),
+            false => victim.terminate(),
         }
+        sleep(world.unrest.mul_f64(2.0 * random.random::<f64>())).await;
     }
     store.heal();
-    let peace = Instant::now();
-    while peace.elapsed() < 60 * SECOND {
-        sleep(Duration::from_millis(20)).await;
-        watch(&replicas, &mut leader, &mut seen, start);
-    }
+    sleep(60 * SECOND).await;
+    let mut seen = std::mem::take(&mut watcher.lock().seen);
     seen.recovered = replicas.iter().filter(|r| r.leads()).count() == 1;
     seen.outcomes = replicas.iter().flat_map(|r| r.outcomes.lock().clone()).collect();
     seen
-}
-
-fn watch(replicas: &[Replica], leader: &mut Option<usize>, seen: &mut Seen, start: Instant) {
-    let leaders: Vec<_> = (0..replicas.len()).filter(|i| replicas[*i].leads()).collect();
-    if leaders.len() > 1 {
-        seen.overlaps.push(start.elapsed());
-    }
-    if let [one] = leaders[..]
-        && *leader != Some(one)
-    {
-        seen.leaders += 1;
-        *leader = Some(one);
-    }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

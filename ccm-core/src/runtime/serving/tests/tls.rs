@@ -23,6 +23,7 @@ use rustls::{
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
+    sync::Notify,
     task::JoinHandle,
     time::{Instant, timeout},
 };
@@ -88,6 +89,8 @@ impl Drop for Directory {
 struct Running {
     address: SocketAddr,
     stop: CancellationToken,
+    /// That the slow page was asked for.
+    asked: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -104,13 +107,21 @@ fn bind(flags: &[&str]) -> Result<Server, ServingErrors> {
 }
 
 fn run(server: Server) -> Running {
+    let asked: Arc<Notify> = Arc::default();
+    let slow = {
+        let asked = asked.clone();
+        move || {
+            asked.notify_one();
+            tokio::time::sleep(Duration::from_millis(500))
+        }
+    };
     let routes = Router::new()
         .route("/", get(async || "hello"))
-        .route("/slow", get(async || tokio::time::sleep(Duration::from_millis(500)).await))
+        .route("/slow", get(slow))
         .route("/peers", get(async |Extension(peer): Extension<Peer>| peer.0.len().to_string()))
         .route("/echo", axum::routing::put(async |body: String| body));
     let (address, stop) = (server.address(), CancellationToken::new());
-    Running { address, stop: stop.clone(), task: tokio::spawn(server.run(routes, stop)) }
+    Running { address, stop: stop.clone(), asked, task: tokio::spawn(server.run(routes, stop)) }
 }
 
 fn serve(flags: &[&str]) -> Running {
@@ -470,7 +481,7 @@ async fn requests_that_were_begun_are_answered_when_the_server_ends() {
     let stream = connect(&running).await;
     let _idle = connect(&running).await;
     let slow = tokio::spawn(async move { ask(stream, "/slow").await.0 });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    timeout(SOON, running.asked.notified()).await.unwrap();
     let begin = Instant::now();
     running.stop.cancel();
     timeout(SOON, &mut running.task).await.unwrap().unwrap();

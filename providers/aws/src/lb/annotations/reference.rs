@@ -8,7 +8,7 @@ use super::{ALL, Kind, Origin, PREFIX, Row, Section};
 pub fn reference() -> String {
     let mut page = format!(
         "# Annotations of Services on AWS\n\n\
-         <!-- Made by a test: CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws --no-default-features reference_page -->\n\n\
+         <!-- Made by a test: CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page -->\n\n\
          What a Service of type LoadBalancer may say. Names begin with `{PREFIX}` unless a whole key is given. All mistakes \
          of a Service are told in one event, and it is left as it is until they are mended. An empty value counts as none.\n\n\
          Origin: CCM is kubernetes/cloud-provider-aws (for network load balancers, or for classic ones), LBC is the AWS \

@@ -20,7 +20,7 @@ fn reference_page_matches_the_table() {
     assert!(
         written == page,
         "docs/reference/aws-annotations.md is out of date: \
-         CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws --no-default-features reference_page"
+         CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page"
     );
 }
 

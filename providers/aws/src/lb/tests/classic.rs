@@ -32,18 +32,32 @@ async fn a_classic_balancer_keeps_its_nodes_and_gets_no_network_balancer_beside_
     assert_eq!(rig.aws.classics(), []);
 }
 
+// What upstream served says nothing of a type, or one that is not made here. Nothing is configured as in upstream's file.
 #[tokio::test(start_paused = true)]
 async fn a_classic_balancer_is_looked_after_although_no_type_is_configured() {
-    let mut rig = Rig::new(2);
-    let web = showing(&with(service("web", &[80]), "type", "clb"), HOST);
-    assert!(matches!(rig.balancers.interpret(&web), Claim::Ours { .. }));
-    rig.nodes.pop();
-    let name = names::load_balancer(&web.uid);
-    let tags = [("kubernetes.io/cluster/test", "owned")];
-    rig.aws.classic(&name, &[rig.world.node_group.clone()], &rig.world.nodes.clone(), &tags);
-    assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
-    assert_eq!(rig.aws.classics()[0].instances.len(), 1);
-    let _ = (Settings::default(), DefaultType::Unset);
+    for web in [service("web", &[80]), with(service("web", &[80]), "type", "clb")] {
+        let mut rig = Rig::configured(3, Settings { default_type: DefaultType::Unset, ..Settings::default() });
+        let says = format!("{:?}", web.annotations);
+        assert!(matches!(rig.balancers.interpret(&web), Claim::Refused(_)), "{says}: a new one is not made");
+        let web = showing(&web, HOST);
+        assert!(matches!(rig.balancers.interpret(&web), Claim::Ours { .. }), "{says}");
+        let (name, nodes) = (names::load_balancer(&web.uid), rig.world.nodes.clone());
+        let tags = [("kubernetes.io/cluster/test", "owned")];
+        rig.aws.classic(&name, &[rig.world.node_group.clone()], &nodes[..1], &tags);
+
+        let outcome = rig.ensure(&web, Depth::Verify).await;
+        assert!(matches!(outcome.result, Ok(Progress::Done)), "{says}: {outcome:?}");
+        assert_eq!(rig.aws.classics()[0].instances, nodes, "{says}: nodes joined");
+        assert_eq!(rig.reasons(), ["ClassicLoadBalancer"], "{says}");
+        rig.nodes.pop();
+        let outcome = rig.update(&web).await;
+        assert!(matches!(outcome.result, Ok(Progress::Done)), "{says}: {outcome:?}");
+        assert_eq!(rig.aws.classics()[0].instances, nodes[..2], "{says}: a node left");
+        assert_eq!(rig.plan(&web).await.unwrap(), [], "{says}");
+        assert_eq!(rig.aws.load_balancers(), [], "{says}: no network load balancer beside it");
+        rig.remove(&web).await;
+        assert_eq!(rig.aws.classics(), [], "{says}: it goes with its Service");
+    }
 }
 
 #[tokio::test(start_paused = true)]

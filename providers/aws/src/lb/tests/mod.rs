@@ -3,7 +3,6 @@
 mod behaviour;
 mod classic;
 mod counts;
-mod crash;
 mod deletion;
 mod disowned;
 mod lasting;

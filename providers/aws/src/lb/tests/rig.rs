@@ -58,9 +58,14 @@ impl Rig {
         Self::with(nodes, Settings::default())
     }
 
+    /// A process that makes a network load balancer where a Service does not say what it wants.
     pub(crate) fn with(nodes: usize, settings: Settings) -> Self {
+        Self::configured(nodes, Settings { default_type: DefaultType::Nlb, ..settings })
+    }
+
+    /// A process with exactly these settings.
+    pub(super) fn configured(nodes: usize, settings: Settings) -> Self {
         let world = World::small(nodes);
-        let settings = Settings { default_type: DefaultType::Nlb, ..settings };
         for id in world.nodes.iter().take(1) {
             world.aws.assign_ip(id, POD);
         }

@@ -1,5 +1,5 @@
 //! How many requests the whole manager makes for a cluster of some size: the numbers are a promise, which the table "AWS
-//! calls" of `docs/benchmarks.md` repeats.
+//! calls" of `docs/benchmarks.md` repeats. Clusters are smaller in the quick tier.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::cluster::{Cluster, MINUTE, Running};
 use crate::api::Action;
+use ccm_testkit::suite::sized;
 
-const SERVICES: usize = 300;
 /// Period of the comparison of each balancer with AWS. The check of one balancer is due after 0.75 to 1.25 of it.
 const CHECK: Duration = Duration::from_secs(6 * 3600);
 
@@ -91,23 +91,24 @@ fn without_instances(tally: Tally) -> (Tally, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_nodes_take_twenty_requests_to_initialize_and_a_dozen_an_hour() {
-    let cluster = Cluster::quiet(1000);
+    let count = sized(200, 1000).unwrap();
+    let cluster = Cluster::quiet(count);
     let _running = cluster.start(&["--controllers=cloud-node,cloud-node-lifecycle"]).await;
     let names = cluster.join(|_, spec| spec).await;
-    assert_eq!(names.len(), 1000);
+    assert_eq!(names.len(), count);
     cluster.until_initialized().await;
-    let made = cluster.tally("initialise 1,000 nodes");
+    let made = cluster.tally(&format!("initialise {count} nodes"));
     assert!(sum(&made) <= 20, "{made:?}");
 
     // Addresses are refreshed every five minutes, by one look at all instances.
     tokio::time::sleep(60 * MINUTE).await;
-    let hour = cluster.tally("an hour of 1,000 nodes");
+    let hour = cluster.tally(&format!("an hour of {count} nodes"));
     assert!(sum(&hour) <= 13, "{hour:?}");
 
     // A node that is not ready is asked about every five seconds; answers are believed for ten.
     cluster.kubelets.set_ready(&names[0], Ready::Unknown).await.unwrap();
     tokio::time::sleep(10 * MINUTE).await;
-    let unready = cluster.tally("ten minutes of 1,000 nodes, one of them not ready");
+    let unready = cluster.tally(&format!("ten minutes of {count} nodes, one of them not ready"));
     assert!(sum(&unready) <= 62, "{unready:?}");
 }
 
@@ -142,9 +143,10 @@ async fn a_balancer_with_one_port_takes_at_most_seven_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn three_hundred_services_cost_nothing_but_what_changes() {
-    let (mut cluster, running) = Cluster::served(3, SERVICES).await;
-    let made = cluster.tally("create 300 load balancers");
-    assert!(sum(&made) <= 7 * SERVICES, "{made:?}");
+    let count = sized(40, 300).unwrap();
+    let (mut cluster, running) = Cluster::served(3, count).await;
+    let made = cluster.tally(&format!("create {count} load balancers"));
+    assert!(sum(&made) <= 7 * count, "{made:?}");
 
     tokio::time::sleep(120 * MINUTE).await;
     assert_eq!(cluster.tally("nothing happens for two hours"), []);
@@ -153,28 +155,28 @@ async fn three_hundred_services_cost_nothing_but_what_changes() {
     cluster.until_initialized().await;
     tokio::time::sleep(4 * MINUTE).await;
     let (added, instances) = without_instances(cluster.tally("a node is added"));
-    assert_eq!(added, [("RegisterTargets", SERVICES)]);
+    assert_eq!(added, [("RegisterTargets", count)]);
     assert!(instances <= 2, "{instances}");
 
     cluster.end(&cluster.world.nodes[1]).await;
     cluster.until("the node is gone", |nodes| nodes.len() == 3).await;
     tokio::time::sleep(4 * MINUTE).await;
     let (removed, instances) = without_instances(cluster.tally("a node is removed"));
-    assert_eq!(removed, [("DeregisterTargets", SERVICES)]);
+    assert_eq!(removed, [("DeregisterTargets", count)]);
     assert!(instances <= 20, "{instances}");
 
     drop(running);
     let _running = cluster.serving().await;
     tokio::time::sleep(10 * MINUTE).await;
     let restart = cluster.tally("restart");
-    assert!(sum(&restart) <= 650, "{restart:?}");
+    assert!(sum(&restart) <= 2 * count + count / 10 + 20, "{restart:?}");
 
     // Each balancer has its turn once.
     tokio::time::sleep(CHECK.mul_f64(1.25)).await;
-    let (check, _) = without_instances(cluster.tally("compare 300 load balancers with AWS"));
+    let (check, _) = without_instances(cluster.tally(&format!("compare {count} load balancers with AWS")));
     let health = check.iter().find(|(name, _)| *name == "DescribeTargetHealth");
-    assert_eq!(health, Some(&("DescribeTargetHealth", SERVICES)));
-    assert!(sum(&check) <= 10 * SERVICES, "{check:?}");
+    assert_eq!(health, Some(&("DescribeTargetHealth", count)));
+    assert!(sum(&check) <= 10 * count, "{check:?}");
     assert_eq!(cluster.world.aws.writes(), 0);
 }
 

@@ -283,7 +283,7 @@ async fn silence_and_nonsense_of_members_are_answered_for_them() {
 async fn clients_that_wait_too_long_are_shown_out_and_those_that_wait_for_an_answer_are_not() {
     let a = Web::new("a").await;
     let mut config = wanted([a.member()]);
-    config.listeners[0].timeouts.client_data = Duration::from_millis(200);
+    config.listeners[0].timeouts.client_data = Duration::from_millis(300);
     let rig = Rig::new(config).await;
     // Between two requests.
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
@@ -303,7 +303,7 @@ async fn clients_that_wait_too_long_are_shown_out_and_those_that_wait_for_an_ans
     rig.change_pool(|pool| pool.members = vec![MemberConfig::new("m", member.local_addr().unwrap())]).await;
     let slow = async {
         let (mut served, _) = member.accept().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
         served.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
     };
     let (answer, ()) = tokio::join!(get(&rig), slow);

@@ -10,9 +10,10 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -254,4 +255,124 @@ impl Client {
         let mut buffer = [0; 1024];
         while matches!(soon(self.0.read(&mut buffer)).await, Ok(1..)) {}
     }
+}
+
+/// What a member is sent before the client's own bytes.
+async fn header(protocol: PoolProtocol, vip: IpAddr) -> (Vec<u8>, SocketAddr, SocketAddr) {
+    let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
+    let member_config = MemberConfig::new("m", member.local_addr().unwrap());
+    let mut wanted = pool([member_config]);
+    wanted.protocol = protocol;
+    let mut config = balancer([listener("l", wanted)]);
+    config.vip = vip;
+    let rig = Rig::new(config).await;
+    let mut client = rig.connect().await;
+    client.0.write_all(b"body").await.unwrap();
+    client.0.shutdown().await.unwrap();
+    let (mut served, _) = soon(member.accept()).await.unwrap();
+    let mut all = Vec::new();
+    soon(served.read_to_end(&mut all)).await.unwrap();
+    assert!(all.ends_with(b"body"));
+    all.truncate(all.len() - 4);
+    (all, client.0.local_addr().unwrap(), rig.address(0))
+}
+
+/// Checks what a member of a PROXY pool is sent about a client.
+pub(crate) async fn text_header(vip: IpAddr, family: &str) {
+    let (header, client, local) = header(PoolProtocol::Proxy, vip).await;
+    let (from, to) = (client.ip(), local.ip());
+    let expected = format!("PROXY {family} {from} {to} {} {}\r\n", client.port(), local.port());
+    assert_eq!(String::from_utf8(header).unwrap(), expected);
+}
+
+/// The same of a PROXYV2 pool.
+pub(crate) async fn binary_header(vip: IpAddr, family: &[u8]) {
+    let (header, client, local) = header(PoolProtocol::ProxyV2, vip).await;
+    let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
+    expected.extend(family);
+    for end in [client, local] {
+        match end.ip() {
+            IpAddr::V4(ip) => expected.extend(ip.octets()),
+            IpAddr::V6(ip) => expected.extend(ip.octets()),
+        }
+    }
+    expected.extend(client.port().to_be_bytes());
+    expected.extend(local.port().to_be_bytes());
+    assert_eq!(header, expected);
+}
+
+/// A member that puts its name before what it gets and sends it back.
+pub(crate) struct Namer {
+    name: &'static str,
+    address: SocketAddr,
+    /// What it was sent.
+    pub(crate) heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    serving: AbortOnDropHandle<()>,
+}
+
+impl Namer {
+    pub(crate) async fn new(name: &'static str) -> Self {
+        Self::at(name, SocketAddr::new(NODE, 0)).await
+    }
+
+    pub(crate) async fn at(name: &'static str, address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(address).await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let heard: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let all = heard.clone();
+        let serving = tokio::spawn(async move {
+            let mut buffer = vec![0; 65_536];
+            while let Ok((length, client)) = socket.recv_from(&mut buffer).await {
+                all.lock().push(buffer[..length].to_vec());
+                let answer = [name.as_bytes(), &buffer[..length]].concat();
+                let _ = socket.send_to(&answer, client).await;
+            }
+        });
+        Self { name, address, heard, serving: AbortOnDropHandle::new(serving) }
+    }
+
+    pub(crate) fn member(&self) -> MemberConfig {
+        MemberConfig::new(self.name, self.address)
+    }
+
+    pub(crate) async fn end(self) -> SocketAddr {
+        self.serving.abort();
+        let _ = self.serving.await;
+        self.address
+    }
+}
+
+/// A UDP listener before these members.
+pub(crate) fn udp(members: &[&Namer]) -> BalancerConfig {
+    let mut pool = pool(members.iter().map(|member| member.member()));
+    pool.protocol = PoolProtocol::Udp;
+    let mut listener = listener("l", pool);
+    listener.protocol = ListenerProtocol::Udp;
+    balancer([listener])
+}
+
+/// A client of the first listener, which receives only what comes from there.
+pub(crate) async fn client(rig: &Rig) -> UdpSocket {
+    let socket = UdpSocket::bind(SocketAddr::new(rig.config.vip, 0)).await.unwrap();
+    socket.connect(rig.address(0)).await.unwrap();
+    socket
+}
+
+/// Asks, and asks again when something was lost or is late, as clients of UDP must.
+pub(crate) async fn ask(client: &UdpSocket, question: &str) -> String {
+    let mut buffer = vec![0; 65_536];
+    // What was asked twice before may have been answered twice.
+    while client.try_recv(&mut buffer).is_ok() {}
+    soon(async {
+        loop {
+            let _ = client.send(question.as_bytes()).await;
+            let answer = timeout(Duration::from_millis(500), client.recv(&mut buffer)).await;
+            if let Ok(Ok(length)) = answer
+                && buffer[..length].ends_with(question.as_bytes())
+            {
+                return String::from_utf8(buffer[..length].to_vec()).unwrap();
+            }
+        }
+    })
+    .await
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ccm_testkit::supervised::free_port;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -114,7 +115,7 @@ async fn traffic_flows_as_the_rows_say() {
     tasks.spawn(async move { carry::run(&carried, Some(&by), until_stop).await });
 
     let ((first, _one), (second, two)) = (backend(b'a').await, backend(b'b').await);
-    let port = TcpListener::bind("127.83.7.9:0").await.unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     let member = |port: u16| json!({"address": "127.0.0.1", "protocol_port": port});
     let body = json!({"listeners": [{"protocol": "TCP", "protocol_port": port, "default_pool": {
         "name": "p", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "members": [member(first), member(second)],

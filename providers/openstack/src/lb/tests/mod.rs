@@ -2,7 +2,6 @@
 
 mod behaviour;
 mod counts;
-mod crash;
 mod groups;
 mod properties;
 mod renamed;

@@ -7,6 +7,7 @@ use ccm_core::k8s::{Protocol, ServiceView};
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::rig::{Rig, internal, published, service, with};
+use ccm_testkit::suite::sized;
 
 /// What a Service may say, with the value.
 const SAYINGS: [(&str, &str); 8] = [
@@ -100,7 +101,7 @@ fn unnumbered(line: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: u32::try_from(sized(8, 24).unwrap()).unwrap(), max_shrink_iters: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn a_plan_for_what_was_ensured_is_empty_and_foreign_things_stay(groups: bool, states in vec(state(), 1..4)) {

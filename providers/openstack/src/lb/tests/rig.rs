@@ -1,14 +1,6 @@
 //! A cluster on the local cloud, with Services by one line each.
 
-use std::{
-    collections::BTreeMap,
-    num::NonZeroU16,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,7 +12,7 @@ use ccm_core::{
     },
     runtime::gate::WriteGate,
 };
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use openstack_api::neutron::{
     FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate, SecurityGroupRule,
     SubnetCreate,
@@ -45,57 +37,21 @@ use crate::{
 
 pub(super) const CLUSTER: &str = "c1";
 
-/// Where in a request a process dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Crash {
-    /// Before it is sent.
-    Before,
-    /// After it was carried out.
-    After,
-}
-
-/// The way to the local cloud, which counts changes and can break.
+/// The way to the local cloud, which notes requests.
 pub(super) struct Wire {
     cloud: Arc<InProcess>,
-    writes: AtomicUsize,
-    crash: Mutex<Option<(usize, Crash, bool)>>,
-    dead: AtomicBool,
     pub(super) log: Mutex<Vec<String>>,
-}
-
-impl Wire {
-    fn broken(maybe_sent: bool) -> TransportError {
-        TransportError { message: "the process died".into(), maybe_sent, source: None }
-    }
 }
 
 #[async_trait]
 impl Transport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
-        if self.dead.load(Ordering::SeqCst) {
-            return Err(Self::broken(false));
-        }
         let is_token = request.uri().path().contains("/auth/tokens");
-        let is_write = request.method() != Method::GET && !is_token;
         if !is_token {
             let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
             self.log.lock().push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
-        if !is_write {
-            return self.cloud.send(request).await;
-        }
-        let n = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-        let crash = self.crash.lock().filter(|(at, ..)| *at == n);
-        match crash {
-            None => self.cloud.send(request).await,
-            Some((_, when, dies)) => {
-                self.dead.store(dies, Ordering::SeqCst);
-                if when == Crash::After {
-                    self.cloud.send(request).await?;
-                }
-                Err(Self::broken(when == Crash::After))
-            }
-        }
+        self.cloud.send(request).await
     }
 }
 
@@ -157,13 +113,7 @@ impl Rig {
         net: Net,
         settings: Settings,
     ) -> Self {
-        let wire = Arc::new(Wire {
-            cloud: InProcess::new(&local),
-            writes: AtomicUsize::new(0),
-            crash: Mutex::new(None),
-            dead: AtomicBool::new(false),
-            log: Mutex::default(),
-        });
+        let wire = Arc::new(Wire { cloud: InProcess::new(&local), log: Mutex::default() });
         let client = Client::connect(&in_process::settings(&local), wire.clone()).await.unwrap().with_limits(limits);
         let balancers = LoadBalancers::new(client, settings.clone(), CLUSTER.into()).await.unwrap();
         wire.log.lock().clear();
@@ -184,16 +134,6 @@ impl Rig {
     pub(super) async fn restart_with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self.restart().await
-    }
-
-    /// The n-th change from now on meets an end, and with it the process if it `dies`.
-    pub(super) fn fail_at_write(&self, n: usize, crash: Crash, dies: bool) {
-        self.wire.writes.store(0, Ordering::SeqCst);
-        *self.wire.crash.lock() = Some((n, crash, dies));
-    }
-
-    pub(super) fn is_dead(&self) -> bool {
-        self.wire.dead.load(Ordering::SeqCst)
     }
 
     /// Takes the requests since the last time.

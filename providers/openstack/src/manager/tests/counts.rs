@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::cluster::{Cluster, MINUTE, Running};
+use ccm_testkit::suite::sized;
 
-const SERVICES: usize = 300;
 /// How long a balancer takes to be made, and for a change, with virtual machines behind it.
 const MAKING: Duration = Duration::from_secs(40);
 const CHANGING: Duration = Duration::from_secs(4);
@@ -109,7 +109,7 @@ fn shortened(route: &str) -> Option<(&'static str, &str)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_nodes_take_a_few_lists_of_servers() {
-    let cluster = Cluster::new(1000).await;
+    let cluster = Cluster::new(sized(150, 1000).unwrap()).await;
     let _running = cluster.start(&["--controllers=cloud-node,cloud-node-lifecycle"]).await;
     cluster.join(|_, spec| spec).await;
     cluster.until_initialized().await;
@@ -149,9 +149,10 @@ async fn a_balancer_with_one_port_takes_at_most_six_requests_beside_polls() {
 
 #[tokio::test(start_paused = true)]
 async fn three_hundred_services_cost_nothing_but_what_changes() {
-    let (mut cluster, running) = Cluster::served(3, SERVICES).await;
+    let services = sized(40, 300).unwrap();
+    let (mut cluster, running) = Cluster::served(3, services).await;
     let (made, polls) = cluster.tally("create 300 load balancers").without_polls();
-    assert!(made.sum() <= 3 * SERVICES + 1, "{made:?}");
+    assert!(made.sum() <= 3 * services + 1, "{made:?}");
     assert!(polls <= 60, "{polls}");
 
     tokio::time::sleep(120 * MINUTE).await;
@@ -162,44 +163,45 @@ async fn three_hundred_services_cost_nothing_but_what_changes() {
     tokio::time::sleep(4 * MINUTE).await;
     let (added, polls) = cluster.tally("a node is added").without_polls();
     let (added, nodes) = added.without_nodes();
-    assert_eq!((added.of("octavia PUT pools/{pool}/members"), added.sum()), (SERVICES, SERVICES), "{added:?}");
+    assert_eq!((added.of("octavia PUT pools/{pool}/members"), added.sum()), (services, services), "{added:?}");
     assert!(polls <= 30 && nodes <= 2, "{polls} {nodes}");
 
     drop(running);
     let _running = cluster.serving().await;
     tokio::time::sleep(10 * MINUTE).await;
     let restart = cluster.tally("restart");
-    assert_eq!(restart.of("octavia GET pools/{pool}/members"), SERVICES, "{restart:?}");
-    assert!(restart.sum() <= SERVICES + 25, "{restart:?}");
+    assert_eq!(restart.of("octavia GET pools/{pool}/members"), services, "{restart:?}");
+    assert!(restart.sum() <= services + 25, "{restart:?}");
 
     cluster.end(&cluster.servers[1]).await;
     cluster.until("the node is gone", |nodes| nodes.len() == 3).await;
     tokio::time::sleep(4 * MINUTE).await;
     let (removed, polls) = cluster.tally("a node is removed").without_polls();
     let (removed, nodes) = removed.without_nodes();
-    assert_eq!((removed.of("octavia PUT pools/{pool}/members"), removed.sum()), (SERVICES, SERVICES), "{removed:?}");
+    assert_eq!((removed.of("octavia PUT pools/{pool}/members"), removed.sum()), (services, services), "{removed:?}");
     assert!(polls <= 30 && nodes <= 10, "{polls} {nodes}");
 
-    let names: Vec<String> = (0..SERVICES).map(|n| format!("web{n}")).collect();
+    let names: Vec<String> = (0..services).map(|n| format!("web{n}")).collect();
     cluster.withdraw(&names).await;
     let (deleted, polls) = cluster.tally("delete 300 load balancers").without_polls();
-    assert!(deleted.sum() <= 4 * SERVICES + 1, "{deleted:?}");
+    assert!(deleted.sum() <= 4 * services + 1, "{deleted:?}");
     // Each is looked at before it is deleted, and asked for alone before it counts as gone.
-    assert!(polls <= 2 * SERVICES + 30, "{polls}");
+    assert!(polls <= 2 * services + 30, "{polls}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn routes_cost_one_request_a_pass() {
-    let cluster = Cluster::new(300).await;
+    let nodes = sized(60, 300).unwrap();
+    let cluster = Cluster::new(nodes).await;
     let flags = ["--controllers=cloud-node,cloud-node-lifecycle,route", "--cluster-cidr=10.240.0.0/12"];
     let _running = cluster.start(&[&flags[..], &["--node-status-update-frequency=24h"]].concat()).await;
     cluster.join(|n, spec| spec.pod_cidr(format!("10.{}.{}.0/24", 240 + n / 250, n % 250))).await;
     cluster.until_initialized().await;
     tokio::time::sleep(5 * MINUTE).await;
-    assert_eq!(cluster.stage.router().routes.len(), 300);
+    assert_eq!(cluster.stage.router().routes.len(), nodes);
     let (made, passes) = cluster.tally("initialise 300 nodes and make their routes").without_passes();
-    assert_eq!(made.of("neutron PUT ports/{id}"), 300, "pairs of each node's port: {made:?}");
-    assert!(made.sum() <= 300 + 25, "{made:?}");
+    assert_eq!(made.of("neutron PUT ports/{id}"), nodes, "pairs of each node's port: {made:?}");
+    assert!(made.sum() <= nodes + 25, "{made:?}");
     assert!(passes <= 40, "{passes}");
 
     tokio::time::sleep(10 * MINUTE).await;
@@ -207,9 +209,9 @@ async fn routes_cost_one_request_a_pass() {
     assert!(nothing.sum() == 0 && (59..=61).contains(&passes), "{nothing:?} {passes}");
 
     cluster.end(&cluster.servers[7]).await;
-    cluster.until("the node is gone", |nodes| nodes.len() == 299).await;
+    cluster.until("the node is gone", |left| left.len() == nodes - 1).await;
     tokio::time::sleep(MINUTE).await;
-    assert_eq!(cluster.stage.router().routes.len(), 299);
+    assert_eq!(cluster.stage.router().routes.len(), nodes - 1);
     let (gone, passes) = cluster.tally("a node with a route goes").without_passes();
     assert!(gone.sum() <= 6 && passes <= 20, "{gone:?} {passes}");
 }

@@ -90,11 +90,6 @@ impl House {
         };
         self.real.get_or_try_init(start).await.cloned()
     }
-
-    /// Whether there is such a server.
-    pub(crate) fn has(&self, kind: Kind) -> bool {
-        kind == Kind::Embedded || self.binaries.is_some()
-    }
 }
 
 /// What the folder `rbac` grants.

@@ -1,0 +1,112 @@
+//! Lints, and builds that no test needs: what images hold, the framework alone, other machines.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+use crate::{control_plane, licenses, process, root};
+
+/// Runs of cargo: what each is for, and its arguments.
+const RUNS: [(&str, &[&str]); 5] = [
+    ("lints", &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
+    (
+        "lints of what needs AWS' SDK",
+        &["clippy", "--package", "ccm-aws", "--features", "sdk", "--all-targets", "--", "-Dwarnings"],
+    ),
+    ("the framework alone", &["clippy", "--package", "ccm-core", "--no-default-features", "--", "-Dwarnings"]),
+    (
+        "what the images of mock and openstack hold",
+        &["clippy", "--package", "ccm-mock", "--package", "ccm-openstack", "--no-default-features", "--", "-Dwarnings"],
+    ),
+    (
+        "what the image of aws holds",
+        &["check", "--package", "ccm-aws", "--no-default-features", "--features", "sdk", "--bins"],
+    ),
+];
+
+/// Another machine that images are for.
+const OTHER: (&str, &str) = ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc");
+
+/// Arguments of `cargo xtask lint`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Leaves out what takes minutes the first time: AWS' SDK and `go vet`
+    #[arg(long)]
+    no_sdk: bool,
+}
+
+/// Runs all of them, and says what could not be run here.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    for (what, command) in RUNS {
+        if arguments.no_sdk && command.contains(&"sdk") {
+            println!("left out: {what}");
+            continue;
+        }
+        step(what, || {
+            let mut cargo = process::cargo()?;
+            cargo.args(command);
+            process::run(&mut cargo)
+        })?;
+    }
+    other_machine()?;
+    if arguments.no_sdk {
+        println!("left out: go vet");
+    } else {
+        go()?;
+    }
+    shell()
+}
+
+fn step(what: &str, run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let started = Instant::now();
+    run().with_context(|| what.to_owned())?;
+    println!("{what}: fine after {:.0} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Whether a program is on the path, whatever it says of this argument.
+fn is_there(program: &str, argument: &str) -> bool {
+    Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+fn other_machine() -> anyhow::Result<()> {
+    let (target, compiler) = OTHER;
+    let mut rustc = Command::new("rustc");
+    let libraries = process::output(rustc.args(["--print", "target-libdir", "--target", target]))?;
+    if licenses::host()? == target || !Path::new(libraries.trim()).is_dir() || !is_there(compiler, "--version") {
+        println!("left out: check for {target}, which needs `rustup target add {target}` and {compiler}");
+        return Ok(());
+    }
+    step(target, || {
+        let mut cargo = process::cargo()?;
+        cargo.args(["check", "--target", target, "--package", "ccm-mock", "--package", "ccm-openstack"]);
+        process::run(cargo.arg("--no-default-features"))
+    })
+}
+
+/// Vets our programs in Go.
+fn go() -> anyhow::Result<()> {
+    if !control_plane::go_is_there() {
+        println!("left out: go vet, which needs Go");
+        return Ok(());
+    }
+    for module in control_plane::own_modules()? {
+        let name = format!("go vet in {}", module.strip_prefix(root()?).unwrap_or(&module).display());
+        step(&name, || process::run(control_plane::go(&module, "vet").arg("./...")))?;
+    }
+    Ok(())
+}
+
+/// Checks the scripts.
+fn shell() -> anyhow::Result<()> {
+    if !is_there("shellcheck", "--version") {
+        println!("left out: shellcheck, which is not there");
+        return Ok(());
+    }
+    let mut git = Command::new("git");
+    git.current_dir(root()?).args(["grep", "-lI", "-e", "^#!.*\\(ba\\)\\?sh$"]);
+    let scripts = process::output(&mut git)?;
+    step("shellcheck", || process::run(Command::new("shellcheck").current_dir(root()?).args(scripts.lines())))
+}

@@ -1,0 +1,195 @@
+//! Runs tests, in three tiers.
+//!
+//! The first needs Rust alone. The second runs the first, and then the suites that have more to show with what was
+//! prepared: programs in Go, Python's packages, a cloud's SDK. The third does so again with what takes long.
+
+mod nightly;
+mod outcome;
+mod pool;
+mod programs;
+mod suites;
+mod tools;
+
+use std::thread;
+use std::time::Instant;
+
+use crate::{control_plane, process};
+
+use self::outcome::Outcome;
+use self::pool::Job;
+use self::programs::Program;
+use self::suites::Suite;
+use self::tools::Tools;
+
+/// Arguments of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Adds what needs Go, Python or a cloud's SDK: real API servers, moto, OpenStack's clients, more faults
+    #[arg(long)]
+    full: bool,
+    /// Adds what takes long: take-overs from upstream's managers, every fault, the older Kubernetes, release builds
+    #[arg(long)]
+    nightly: bool,
+    /// Fails, before anything runs, when something is missing that the tier needs; so does the variable CI=true
+    #[arg(long)]
+    require_all: bool,
+    /// Arguments for `cargo test`, which then runs alone in the environment of the tier, for instance `-p ccm-core some_test`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    cargo: Vec<String>,
+}
+
+/// How much is run. Test programs read its word from `CCM_TEST_TIER`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tier {
+    Quick,
+    Full,
+    Nightly,
+}
+
+impl Tier {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+            Self::Nightly => "nightly",
+        }
+    }
+
+    /// What test programs say of a case that this tier runs and theirs does not.
+    fn command(self) -> &'static str {
+        match self {
+            Self::Quick => "cargo xtask test",
+            Self::Full => "cargo xtask test --full",
+            Self::Nightly => "cargo xtask test --nightly",
+        }
+    }
+}
+
+/// What is built for the first tier, and used by all: whatever is tested by default, of all members with their default
+/// features; no benchmarks.
+const WORKSPACE: [&str; 1] = ["--workspace"];
+/// The AWS provider once more, with its SDK.
+const AWS: [&str; 4] = ["--package", "ccm-aws", "--features", "sdk"];
+
+/// Runs all tests of a tier; those in documentation come last, so that the output ends in cargo's own summary.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let tier = match (arguments.nightly, arguments.full) {
+        (true, _) => Tier::Nightly,
+        (false, true) => Tier::Full,
+        (false, false) => Tier::Quick,
+    };
+    let required = arguments.require_all || std::env::var_os("CI").is_some_and(|value| value == "true");
+    tools::check(tier, required)?;
+    if !arguments.cargo.is_empty() {
+        return by_hand(tier, &arguments.cargo);
+    }
+    let mut all = Run { started: Instant::now(), outcomes: Vec::new() };
+    let done = all.tiers(tier);
+    all.print(tier);
+    done?;
+    all.verdict()?;
+    println!("\n=== documentation (after {:.0} s)", all.started.elapsed().as_secs_f64());
+    let mut cargo = process::cargo()?;
+    process::run(cargo.args(["test", "--workspace", "--doc"]))
+}
+
+/// Lets cargo run what was asked for, with what the tier prepares.
+fn by_hand(tier: Tier, arguments: &[String]) -> anyhow::Result<()> {
+    let tools = Tools::prepare(tier)?;
+    let mut cargo = process::cargo()?;
+    process::run(cargo.arg("test").args(arguments).envs(tools.variables(tier)))
+}
+
+/// A run of all suites.
+struct Run {
+    started: Instant,
+    outcomes: Vec<Outcome>,
+}
+
+impl Run {
+    fn tiers(&mut self, tier: Tier) -> anyhow::Result<()> {
+        self.head("building tests");
+        let quick = programs::build(&WORKSPACE)?;
+        self.head("tests that need Rust alone");
+        let jobs = suites::ALL.iter().filter_map(|suite| suite.jobs(&quick, "", Some(&[])));
+        self.pool(jobs.collect(), &Tools::default().variables(Tier::Quick))?;
+        let unknown = quick.iter().filter(|program| suites::of(program).is_none());
+        let unknown: Vec<_> = unknown.map(|program| format!("{} {}", program.package, program.target)).collect();
+        anyhow::ensure!(
+            unknown.is_empty(),
+            "were not run, since xtask/src/test/suites.rs does not say what they are for: {}",
+            unknown.join(", ")
+        );
+        if tier == Tier::Quick || !self.passed() {
+            return Ok(());
+        }
+        self.head("programs in Go and Python");
+        let tools = Tools::prepare(tier)?;
+        self.full(&quick, &tools)?;
+        if tier == Tier::Nightly && self.passed() {
+            nightly::run(self, &quick, &tools)?;
+        }
+        Ok(())
+    }
+
+    /// What the first tier lacks. The SDK is built while suites run that do not need it.
+    fn full(&mut self, quick: &[Program], tools: &Tools) -> anyhow::Result<()> {
+        self.head("tests that need more, while AWS' SDK is built");
+        let variables = tools.variables(Tier::Full);
+        let jobs: Vec<Job> = suites::ALL.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full)).collect();
+        let aws = thread::scope(|scope| {
+            let aws = scope.spawn(|| programs::build(&AWS));
+            self.pool(jobs, &variables)?;
+            aws.join().map_err(|_| anyhow::anyhow!("building the SDK panicked"))?
+        })?;
+        self.head("tests with AWS' SDK");
+        let jobs = suites::SDK.iter().filter_map(|suite| suite.jobs(&aws, " (full)", suite.full));
+        self.pool(jobs.collect(), &variables)
+    }
+
+    fn pool(&mut self, jobs: Vec<Job>, variables: &[(String, String)]) -> anyhow::Result<()> {
+        let logs = control_plane::target()?.join("suites");
+        self.outcomes.extend(pool::run(jobs, variables, &logs)?);
+        Ok(())
+    }
+
+    fn head(&self, what: &str) {
+        println!("\n=== {what} (after {:.0} s)", self.started.elapsed().as_secs_f64());
+    }
+
+    fn passed(&self) -> bool {
+        self.outcomes.iter().all(|outcome| outcome.passed)
+    }
+
+    fn print(&self, tier: Tier) {
+        self.head("suites");
+        print!("{}", outcome::table(&self.outcomes));
+        let ran = [Tier::Quick, Tier::Full, Tier::Nightly].into_iter().filter(|ran| *ran <= tier);
+        let left_out = outcome::left_out(&self.outcomes, &ran.map(Tier::command).collect::<Vec<_>>());
+        if left_out.is_empty() {
+            println!("\nNothing was left out.");
+        } else {
+            println!("\nLeft out:\n{left_out}");
+        }
+    }
+
+    fn verdict(&self) -> anyhow::Result<()> {
+        let failed: Vec<_> =
+            self.outcomes.iter().filter(|outcome| !outcome.passed).map(|outcome| &*outcome.name).collect();
+        anyhow::ensure!(failed.is_empty(), "{} suites failed: {}", failed.len(), failed.join(", "));
+        Ok(())
+    }
+}
+
+impl Suite {
+    /// How it is run with these arguments, if it is at all and was built.
+    fn jobs(&self, programs: &[Program], tier: &str, arguments: Option<&[&str]>) -> Option<Job> {
+        let program = programs.iter().find(|program| self.is(program))?.clone();
+        Some(Job {
+            name: format!("{} {}{tier}", self.package, self.target),
+            purpose: self.purpose,
+            arguments: arguments?.iter().map(ToString::to_string).collect(),
+            program,
+        })
+    }
+}

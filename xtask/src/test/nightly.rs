@@ -1,0 +1,65 @@
+//! What takes long.
+
+use std::path::PathBuf;
+
+use super::programs::Program;
+use super::tools::{self, Tools};
+use super::{AWS, Run, Tier, programs, suites};
+use crate::assets::Release;
+use crate::{control_plane, process};
+
+/// Providers, with the features that their images have.
+const IMAGES: [(&str, &[&str]); 3] = [("ccm-mock", &[]), ("ccm-openstack", &[]), ("ccm-aws", &["--features", "sdk"])];
+
+/// Names the program of an image for the suite that looks into it.
+const IMAGE_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
+
+/// Runs the long cases, those of the real API server on the older Kubernetes, properties with other values, and builds
+/// what is shipped.
+pub(super) fn run(all: &mut Run, quick: &[Program], tools: &Tools) -> anyhow::Result<()> {
+    all.head("building what images hold");
+    let mock = release()?;
+    let mut variables = tools.variables(Tier::Nightly);
+    variables.push((IMAGE_VARIABLE.to_owned(), mock.to_string_lossy().into_owned()));
+    all.head("long tests");
+    let aws = programs::build(&AWS)?;
+    let jobs = suites::ALL.iter().filter_map(|suite| suite.jobs(quick, " (nightly)", suite.nightly));
+    let with_sdk = suites::SDK.iter().filter_map(|suite| suite.jobs(&aws, " (nightly)", suite.nightly));
+    all.pool(jobs.chain(with_sdk).collect(), &variables)?;
+    all.head("properties, with values by chance");
+    // The same programs as in the first tier, without the seed that makes it repeatable.
+    let jobs = suites::ALL.iter().filter(|suite| suite.target == "lib");
+    let jobs = jobs.filter_map(|suite| suite.jobs(quick, " (by chance)", Some(&[])));
+    all.pool(jobs.collect(), &[("PROPTEST_RNG_SEED".to_owned(), seed())])?;
+    if control_plane::go_is_there() {
+        all.head("the older Kubernetes");
+        control_plane::build(Release::Older)?;
+        let mut variables = tools.variables(Tier::Full);
+        variables.push(("CCM_KUBERNETES".to_owned(), "older".to_owned()));
+        let jobs = suites::ALL.iter().filter(|suite| suite.on_older_kubernetes);
+        all.pool(jobs.filter_map(|suite| suite.jobs(quick, " (older)", suite.full)).collect(), &variables)?;
+    }
+    if tools::runs("cargo", &["deny", "--version"]) {
+        all.head("advisories");
+        process::run(process::cargo()?.args(["deny", "check", "advisories"]))?;
+    }
+    Ok(())
+}
+
+/// Builds the programs of the images; the mock's comes back.
+fn release() -> anyhow::Result<PathBuf> {
+    for (package, features) in IMAGES {
+        let mut cargo = process::cargo()?;
+        cargo.args(["build", "--release", "--no-default-features", "--package", package, "--bin", package]);
+        process::run(cargo.args(features))?;
+    }
+    Ok(control_plane::target()?.join("release/ccm-mock"))
+}
+
+/// Another one each time; it is in the log of what failed.
+fn seed() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seed = now.map_or(1, |now| now.as_secs());
+    println!("PROPTEST_RNG_SEED={seed}");
+    seed.to_string()
+}
