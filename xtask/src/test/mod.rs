@@ -13,6 +13,7 @@ mod tools;
 use std::thread;
 use std::time::Instant;
 
+use crate::assets::Release;
 use crate::{control_plane, process};
 
 use self::outcome::Outcome;
@@ -136,7 +137,12 @@ impl Run {
     fn full(&mut self, quick: &[Program], tools: &Tools) -> anyhow::Result<()> {
         self.head("tests that need more, while AWS' SDK is built");
         let variables = tools.variables(Tier::Full);
-        let jobs: Vec<Job> = suites::ALL.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full)).collect();
+        let here = control_plane::all_there(Release::chosen());
+        let (suites, missing): (Vec<_>, Vec<_>) =
+            suites::ALL.iter().partition(|suite| here || !suite.needs_kube_apiserver);
+        let jobs: Vec<Job> = suites.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full)).collect();
+        let not_run = missing.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full));
+        self.outcomes.extend(not_run.map(|job| Outcome::not_run(job.name, job.purpose, "no real kube-apiserver")));
         let aws = thread::scope(|scope| {
             let aws = scope.spawn(|| programs::build(&AWS));
             self.pool(jobs, &variables)?;

@@ -34,6 +34,12 @@ impl Outcome {
         Self { name, purpose, passed, took, tests, ignored: counts }
     }
 
+    /// A suite that cannot run here.
+    pub(super) fn not_run(name: String, purpose: &'static str, reason: &str) -> Self {
+        let ignored = BTreeMap::from([(reason.to_owned(), 1)]);
+        Self { name, purpose, passed: true, took: Duration::ZERO, tests: 0, ignored }
+    }
+
     /// One line for the terminal.
     pub(super) fn line(&self) -> String {
         let ignored: usize = self.ignored.values().sum();

@@ -14,13 +14,23 @@ pub(super) struct Suite {
     pub(super) full: Option<&'static [&'static str]>,
     /// Its arguments in the third tier.
     pub(super) nightly: Option<&'static [&'static str]>,
+    /// Whether the second tier's cases fail, instead of saying so, where there is no real kube-apiserver.
+    pub(super) needs_kube_apiserver: bool,
     /// Whether the second tier's cases are run on the older Kubernetes too, in the third.
     pub(super) on_older_kubernetes: bool,
 }
 
 impl Suite {
     const fn new(package: &'static str, target: &'static str, purpose: &'static str) -> Self {
-        Self { package, target, purpose, full: None, nightly: None, on_older_kubernetes: false }
+        Self {
+            package,
+            target,
+            purpose,
+            full: None,
+            nightly: None,
+            needs_kube_apiserver: false,
+            on_older_kubernetes: false,
+        }
     }
 
     const fn full(self, arguments: &'static [&'static str]) -> Self {
@@ -29,6 +39,10 @@ impl Suite {
 
     const fn nightly(self, arguments: &'static [&'static str]) -> Self {
         Self { nightly: Some(arguments), ..self }
+    }
+
+    const fn needs_kube_apiserver(self) -> Self {
+        Self { needs_kube_apiserver: true, ..self }
     }
 
     const fn on_older_kubernetes(self) -> Self {
@@ -118,7 +132,9 @@ pub(super) static ALL: [Suite; 27] = [
     Suite::new("ccm-explore", "lib", "the framework's explorer itself"),
     Suite::new("ccm-fuzz", "lib", "the fuzz targets themselves"),
     Suite::new("ccm-fuzz", "memory", "what is read takes no more memory than allowed"),
-    Suite::new("ccm-bench", "ccm-bench", "how benchmarks count and print"),
+    Suite::new("ccm-bench", "ccm-bench", "how benchmarks count, watch and print")
+        .full(&["--ignored"])
+        .needs_kube_apiserver(),
     Suite::new("xtask", "xtask", "these tasks"),
     Suite::new("ccm-meadow", "guide", "the guide for authors: its steps, compiled and run").full(ALL_OF_IT),
 ];
