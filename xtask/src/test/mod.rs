@@ -111,6 +111,11 @@ impl Run {
     fn tiers(&mut self, tier: Tier) -> anyhow::Result<()> {
         self.head("building tests");
         let quick = programs::build(&WORKSPACE)?;
+        // Before the first tier: its cases that need helm run where that is there, and no later tier has them again.
+        if tier > Tier::Quick {
+            self.head("programs in Go and Python");
+        }
+        let tools = Tools::prepare(tier)?;
         self.head("tests that need Rust alone");
         let jobs = suites::ALL.iter().filter_map(|suite| suite.jobs(&quick, "", Some(&[])));
         self.pool(jobs.collect(), &Tools::default().variables(Tier::Quick))?;
@@ -124,8 +129,6 @@ impl Run {
         if tier == Tier::Quick || !self.passed() {
             return Ok(());
         }
-        self.head("programs in Go and Python");
-        let tools = Tools::prepare(tier)?;
         self.full(&quick, &tools)?;
         if tier == Tier::Nightly && self.passed() {
             nightly::run(self, &quick, &tools)?;
