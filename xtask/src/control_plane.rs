@@ -118,7 +118,7 @@ pub(crate) fn build_all() -> anyhow::Result<()> {
     if go_is_there() {
         build_go_programs(true)?;
     } else {
-        println!("programs in Go: none without Go; tests beside Go's controllers will be skipped");
+        println!("programs in Go: none without Go; tests beside Go's controllers will be ignored");
     }
     Ok(())
 }
@@ -154,4 +154,20 @@ fn build_one(release: Release, directory: &Path, name: &str, module: &Path, pack
     built?;
     let finished = directory.join(name);
     std::fs::rename(&unfinished, &finished).with_context(|| format!("move {name} to {}", finished.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_our_own_are_of_the_control_planes_version() {
+        let kubernetes = Versions::pinned().kubernetes;
+        let version = kubernetes.strip_prefix("1.").unwrap();
+        let go_mod = include_str!("../../tests/control-plane/kubernetes/go.mod");
+        for library in ["api", "apimachinery", "client-go", "cloud-provider", "component-base"] {
+            let required = format!("k8s.io/{library} v0.{version}");
+            assert!(go_mod.lines().any(|line| line.trim() == required), "no line {required:?}");
+        }
+    }
 }

@@ -9,16 +9,17 @@ use anyhow::Context as _;
 use crate::{control_plane, licenses, process, root};
 
 /// Runs of cargo: what each is for, and its arguments.
-const RUNS: [(&str, &[&str]); 5] = [
+const RUNS: [(&str, &[&str]); 6] = [
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
     (
         "lints of what needs AWS' SDK",
         &["clippy", "--package", "ccm-aws", "--features", "sdk", "--all-targets", "--", "-Dwarnings"],
     ),
     ("the framework alone", &["clippy", "--package", "ccm-core", "--no-default-features", "--", "-Dwarnings"]),
+    ("what the image of mock holds", &["clippy", "--package", "ccm-mock", "--no-default-features", "--", "-Dwarnings"]),
     (
-        "what the images of mock and openstack hold",
-        &["clippy", "--package", "ccm-mock", "--package", "ccm-openstack", "--no-default-features", "--", "-Dwarnings"],
+        "what the image of openstack holds",
+        &["clippy", "--package", "ccm-openstack", "--no-default-features", "--", "-Dwarnings"],
     ),
     (
         "what the image of aws holds",
@@ -50,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             process::run(&mut cargo)
         })?;
     }
+    documentation()?;
     other_machine()?;
     if arguments.no_sdk {
         println!("left out: go vet");
@@ -69,6 +71,15 @@ fn step(what: &str, run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<
 /// Whether a program is on the path, whatever it says of this argument.
 fn is_there(program: &str, argument: &str) -> bool {
     Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// Builds the documentation, whose links must lead somewhere.
+fn documentation() -> anyhow::Result<()> {
+    step("documentation", || {
+        let mut cargo = process::cargo()?;
+        cargo.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-Dwarnings");
+        process::run(&mut cargo)
+    })
 }
 
 fn other_machine() -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// Package whose program it is
     #[arg(long, default_value = "ccm-aws")]
     package: String,
-    /// Features, as for `cargo build`; those of the images are `--no-default-features` and none of these
+    /// Features, as for `cargo build`; the images have `--no-default-features`, and that of AWS `--features sdk`
     #[arg(long, value_delimiter = ',')]
     features: Vec<String>,
     /// Leaves out the package's default features

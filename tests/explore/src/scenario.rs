@@ -15,7 +15,7 @@ use crate::{judge, world::World};
 /// Something that users and operators do.
 pub type Script = for<'a> fn(&'a World) -> BoxFuture<'a, Result<(), String>>;
 
-/// A story of a cluster. It is over when the cluster has what it asks for ([`judge::unsettled`](crate::judge::unsettled)).
+/// A story of a cluster. It is over when the cluster has what it asks for ([`judge::unsettled`]).
 #[derive(Debug)]
 pub struct Scenario {
     /// Its name, as on the command line.

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -28,7 +28,9 @@ const PORTS: Range<u16> = 20_000..30_000;
 /// None is free, or the folder with the locks cannot be made.
 pub fn free_port() -> io::Result<u16> {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
-    let folder = std::env::temp_dir().join("ccm-test-ports");
+    // One for each user, as another's cannot be written to.
+    let user = std::fs::metadata("/proc/self").map_or(0, |this| std::os::unix::fs::MetadataExt::uid(&this));
+    let folder = std::env::temp_dir().join(format!("ccm-test-ports-{user}"));
     std::fs::create_dir_all(&folder)?;
     // Each process begins elsewhere, so that few meet.
     let count = u32::from(PORTS.end - PORTS.start);
@@ -41,7 +43,13 @@ pub fn free_port() -> io::Result<u16> {
             Err(TryLockError::WouldBlock) => continue,
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        // For either protocol, on the loopback addresses that there are.
+        let hosts = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let is_free = |host: &IpAddr| match (TcpListener::bind((*host, port)), UdpSocket::bind((*host, port))) {
+            (Ok(_), Ok(_)) => true,
+            (Err(error), _) | (_, Err(error)) => error.kind() == io::ErrorKind::AddrNotAvailable,
+        };
+        if hosts.iter().all(is_free) {
             HELD.lock().push(lock);
             return Ok(port);
         }

@@ -1,7 +1,7 @@
 //! What a test program printed, and the table of them all.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 /// What became of one suite.
@@ -76,23 +76,40 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     table
 }
 
-/// What did not run, and why, one line for each reason; without what a later tier, named by its command, then ran.
-pub(super) fn left_out(outcomes: &[Outcome], ran_since: &[&str]) -> String {
-    let mut reasons: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();
+/// Reasons of cases that run all the same, as a part of another one.
+const PART_OF_OTHERS: [&str; 2] = ["runs in a child process", "run by another test"];
+/// The explorer's reason for what it is no omission to leave out.
+const NOTHING_TO_TRY: &str = "no fault of this class can happen in it, or is tried";
+
+/// Cases that did not run for one reason.
+#[derive(Debug, PartialEq)]
+pub(super) struct LeftOut<'a> {
+    pub(super) why: &'a str,
+    pub(super) count: usize,
+    suites: Vec<&'a str>,
+}
+
+impl fmt::Display for LeftOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "- {} not run: {} ({})", self.count, self.why, self.suites.join(", "))
+    }
+}
+
+/// What did not run, and why; without what a later tier, named by its command, then ran.
+pub(super) fn left_out<'a>(outcomes: &'a [Outcome], ran_since: &[&str]) -> Vec<LeftOut<'a>> {
+    let mut reasons: BTreeMap<&str, LeftOut<'_>> = BTreeMap::new();
     for outcome in outcomes {
-        for (reason, count) in &outcome.ignored {
-            if ran_since.contains(&reason.as_str()) {
+        for (why, count) in &outcome.ignored {
+            let ran = ran_since.contains(&why.as_str()) || PART_OF_OTHERS.contains(&why.as_str());
+            if ran || why == NOTHING_TO_TRY {
                 continue;
             }
-            let (sum, suites) = reasons.entry(reason).or_default();
-            *sum += count;
-            suites.push(&outcome.name);
+            let reason = reasons.entry(why).or_insert(LeftOut { why, count: 0, suites: Vec::new() });
+            reason.count += count;
+            reason.suites.push(&outcome.name);
         }
     }
-    let line = |(reason, (count, suites)): (&str, (usize, Vec<&str>))| {
-        format!("- {count} not run: {reason} ({})\n", suites.join(", "))
-    };
-    reasons.into_iter().map(line).collect()
+    reasons.into_values().collect()
 }
 
 #[cfg(test)]
@@ -124,6 +141,13 @@ mod tests {
         let all = [outcome(PRINTED, true)];
         assert!(table(&all).ends_with("| a lib | 2 | 1 | shows it |\n"));
         let list = left_out(&all, &["cargo xtask test --full"]);
-        assert_eq!(list, "- 1 not run: needs the network (a lib)\n- 1 not run: no reason given (a lib)\n");
+        let list: Vec<_> = list.iter().map(ToString::to_string).collect();
+        assert_eq!(list, ["- 1 not run: needs the network (a lib)", "- 1 not run: no reason given (a lib)"]);
+    }
+
+    #[test]
+    fn what_runs_as_a_part_of_another_case_is_not_left_out() {
+        let all = [outcome("test a ... ignored, runs in a child process\n", true)];
+        assert_eq!(left_out(&all, &[]), []);
     }
 }

@@ -26,8 +26,8 @@ pub(super) struct Job {
     pub(super) arguments: Vec<String>,
 }
 
-/// A suite that takes longer hangs.
-const LIMIT: Duration = Duration::from_mins(40);
+/// A suite that takes longer hangs; full explorations beside other work take the better part of an hour.
+const LIMIT: Duration = Duration::from_mins(90);
 
 /// How often it is asked whether a program has ended.
 const LOOK: Duration = Duration::from_millis(20);

@@ -46,9 +46,6 @@ fn missing(tier: Tier) -> Vec<String> {
     if !runs("kubectl", &["version", "--client"]) {
         missing.push("kubectl: no tests with it".to_owned());
     }
-    if tier == Tier::Nightly && !runs("cargo", &["deny", "--version"]) {
-        missing.push("cargo-deny: advisories are not checked".to_owned());
-    }
     missing
 }
 

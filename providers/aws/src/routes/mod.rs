@@ -7,7 +7,7 @@
 //! An instance forwards packets of pods only without the source/destination check, which is switched off where it is on.
 //! EC2 takes an instance with several interfaces as a target only by an interface; that is the primary one.
 //!
-//! The tables are read once for each pass of the route controller, when it lists the routes; see [`tables`] for how old they
+//! The tables are read once for each pass of the route controller, when it lists the routes; see `tables` for how old they
 //! may be when they are used.
 
 mod apply;

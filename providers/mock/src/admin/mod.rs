@@ -15,7 +15,7 @@
 //! `DELETE` answers 204, or 404 when there is nothing to delete (faults excepted). Errors are `{"error", "field"}`
 //! with status 400 or 404; `field` is the key at fault and absent where there is none.
 //!
-//! `POST /v1/rpc/…` ([`rpc`]) is internal: it carries provider calls of another process of this same program, and may
+//! `POST /v1/rpc/…` (`rpc`) is internal: it carries provider calls of another process of this same program, and may
 //! change with any version.
 
 mod body;

@@ -57,6 +57,9 @@ fn programs(tier: Tier) -> Vec<Trial> {
         }
     };
     let mut trials = quick(tier, &plain, None);
+    let nightly = cases! { process { no_acknowledged_write_is_lost_at_fifty_kills_by_chance } };
+    let trial = |&(name, body): &(&str, Body)| Tier::Nightly.case(tier, name, None::<&str>, move || run(body));
+    trials.extend(nightly.iter().filter_map(trial));
     #[cfg(feature = "nodes")]
     {
         let nodes = cases! {

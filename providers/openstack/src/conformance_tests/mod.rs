@@ -73,7 +73,8 @@ async fn rules_about_routes_are_kept() {
 
 /// What network services may lack: routes are replaced as a whole then.
 #[tokio::test(start_paused = true)]
-#[ignore = "what differs is explored in the quick tier; cargo xtask test --full runs it"]
+// What differs is explored in the first tier.
+#[ignore = "cargo xtask test --full"]
 async fn rules_about_routes_are_kept_without_atomic_changes() {
     let older = |settings: &mut CloudSettings| {
         settings.hidden_extensions = ["extraroute-atomic".to_owned()].into();
@@ -93,7 +94,8 @@ fn balancers(settings: &mut Settings) -> &mut crate::config::LoadBalancer {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "what differs is explored in the quick tier; cargo xtask test --full runs it"]
+// What differs is explored in the first tier.
+#[ignore = "cargo xtask test --full"]
 async fn rules_about_load_balancers_are_kept_with_security_groups() {
     let stage = stage(|_| {}, |settings| balancers(settings).manage_security_groups = true).await;
     all_kept("load balancers", check_load_balancers(provider_on!(stage), &stage).await);
@@ -101,7 +103,8 @@ async fn rules_about_load_balancers_are_kept_with_security_groups() {
 
 /// Drivers that take one change at a time, and no deletion of a whole tree.
 #[tokio::test(start_paused = true)]
-#[ignore = "what differs is explored in the quick tier; cargo xtask test --full runs it"]
+// What differs is explored in the first tier.
+#[ignore = "cargo xtask test --full"]
 async fn rules_about_load_balancers_are_kept_one_by_one() {
     let serial = |settings: &mut Settings| {
         let balancers = balancers(settings);

@@ -106,7 +106,7 @@ fn directory_from(release: Release, variable: impl Fn(&str) -> Option<OsString>)
     Some(cache.join("ccm-control-plane").join(Versions::of(release).key()))
 }
 
-/// Names the directory with the Go programs of this repository; whoever sets it wants a test without them to fail.
+/// Names the directory with the Go programs of this repository.
 pub(crate) const GO_PROGRAMS_VARIABLE: &str = "CCM_GO_PROGRAMS";
 /// That directory by default, in cargo's target directory: the programs are of this checkout.
 pub(crate) const GO_PROGRAMS_DIRECTORY: &str = "go-programs";

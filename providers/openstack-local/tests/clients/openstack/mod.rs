@@ -1,7 +1,7 @@
 //! OpenStack's own clients, unmodified, against the binary: the `openstack` command line with its load-balancer plug-in, and
 //! openstacksdk.
 //!
-//! `CCM_OPENSTACK_CLIENT` names the command; `cargo xtask test` installs it. Without it the cases are ignored.
+//! `CCM_OPENSTACK_CLIENT` names the command; `cargo xtask test --full` installs it. Without it the cases are ignored.
 
 mod cloud;
 mod driver;

@@ -13,8 +13,9 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 use tokio::{sync::Semaphore, time::timeout};
 
-/// How often the process is killed.
+/// How often the process is killed in every run of the tests, and in the nightly one.
 const KILLS: usize = 20;
+const NIGHTLY_KILLS: usize = 50;
 /// Chooses other moments for the kills than those of every run: a number.
 const SEED: &str = "CCM_KILL_SEED";
 /// Longest time for all kills, after which fewer must do.
@@ -103,6 +104,15 @@ pub(crate) async fn passwords_and_tokens_are_not_logged() {
 
 pub(crate) async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
     let seed = std::env::var(SEED).map_or(Ok(1), |seed| seed.parse()).context(SEED).unwrap();
+    kill_again_and_again(KILLS, seed).await;
+}
+
+/// At other moments each time; a failure names the seed.
+pub(crate) async fn no_acknowledged_write_is_lost_at_fifty_kills_by_chance() {
+    kill_again_and_again(NIGHTLY_KILLS, rand::random()).await;
+}
+
+async fn kill_again_and_again(most: usize, seed: u64) {
     let mut chance = StdRng::seed_from_u64(seed);
     let dir = tempfile::tempdir().unwrap();
     let start = Instant::now();
@@ -112,7 +122,7 @@ pub(crate) async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
     let mut acknowledged: Vec<(String, String)> = Vec::new();
     let mut deleted: Vec<String> = Vec::new();
     let mut kills = 0;
-    while kills < KILLS && start.elapsed() < TIME {
+    while kills < most && start.elapsed() < TIME {
         // Anywhere from before the first write to amid many, however fast the machine is.
         let written = Semaphore::new(0);
         let (writes, delay) = (chance.random_range(0..60), Duration::from_micros(chance.random_range(0..5000)));
@@ -140,7 +150,7 @@ pub(crate) async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
         let back: Vec<_> = deleted.iter().filter(|id| projects.contains_key(*id)).collect();
         assert!(back.is_empty(), "after {kills} kills {back:?} are back ({SEED}={seed})");
     }
-    assert!(kills >= KILLS / 2, "only {kills} kills in {TIME:?}");
+    assert!(kills >= most / 2, "only {kills} kills in {TIME:?}");
     assert!(acknowledged.len() > 2 * kills, "{} writes in {kills} kills show nothing", acknowledged.len());
     assert!(!deleted.is_empty());
     cloud.terminate().await;

@@ -151,7 +151,7 @@ async fn a_balancer_with_one_port_takes_at_most_six_requests_beside_polls() {
 async fn three_hundred_services_cost_nothing_but_what_changes() {
     let services = sized(40, 300).unwrap();
     let (mut cluster, running) = Cluster::served(3, services).await;
-    let (made, polls) = cluster.tally("create 300 load balancers").without_polls();
+    let (made, polls) = cluster.tally("create all load balancers").without_polls();
     assert!(made.sum() <= 3 * services + 1, "{made:?}");
     assert!(polls <= 60, "{polls}");
 
@@ -183,7 +183,7 @@ async fn three_hundred_services_cost_nothing_but_what_changes() {
 
     let names: Vec<String> = (0..services).map(|n| format!("web{n}")).collect();
     cluster.withdraw(&names).await;
-    let (deleted, polls) = cluster.tally("delete 300 load balancers").without_polls();
+    let (deleted, polls) = cluster.tally("delete all load balancers").without_polls();
     assert!(deleted.sum() <= 4 * services + 1, "{deleted:?}");
     // Each is looked at before it is deleted, and asked for alone before it counts as gone.
     assert!(polls <= 2 * services + 30, "{polls}");
@@ -199,7 +199,7 @@ async fn routes_cost_one_request_a_pass() {
     cluster.until_initialized().await;
     tokio::time::sleep(5 * MINUTE).await;
     assert_eq!(cluster.stage.router().routes.len(), nodes);
-    let (made, passes) = cluster.tally("initialise 300 nodes and make their routes").without_passes();
+    let (made, passes) = cluster.tally("initialise all nodes and make their routes").without_passes();
     assert_eq!(made.of("neutron PUT ports/{id}"), nodes, "pairs of each node's port: {made:?}");
     assert!(made.sum() <= nodes + 25, "{made:?}");
     assert!(passes <= 40, "{passes}");
