@@ -101,6 +101,30 @@ async fn instances_are_tagged() {
     explore(tagging::cases()).await;
 }
 
+/// A pair of faults that once left a load balancer and a target group behind: a call is refused, and when the Service is
+/// deleted for that, lists do not show yet what was made just before.
+#[tokio::test(start_paused = true)]
+async fn what_was_made_just_before_a_refusal_is_deleted_though_lists_lag() {
+    for name in ["give up with groups", "give up pods with groups"] {
+        let scenario = Balancers::new(cases::case(name));
+        let (mut points, mut call) = (1, 1);
+        while call <= points {
+            let faults = Faults([(call, Kind::Unauthorized), (call + 1, Kind::Lagging)].into());
+            let explorer = Explorer {
+                effort: Effort::Full,
+                seed: SEED,
+                pairs: 0,
+                replay: Some((scenario.name(), faults)),
+                command: COMMAND.to_owned(),
+            };
+            let report = explorer.explore(&scenario).await;
+            assert!(report.failures.is_empty(), "{report}");
+            (points, call) = (report.points, call + 1);
+        }
+        assert!(points > 20, "{name}: {points} calls");
+    }
+}
+
 /// A bug, where it shows, with a fault of which kind, and how.
 type Known = (Bug, Box<dyn Scenario>, Option<Kind>, &'static str);
 

@@ -79,7 +79,11 @@ impl Core {
                     return Ok(wait);
                 }
             }
-            waits.extend(self.delete_groups(op, &mut known.groups).await?);
+            known.left.balancer = None;
+            let wait = self.delete_groups(op, &mut known.groups).await;
+            // Also after an error: those that went need no second request.
+            known.left.groups.clone_from(&known.groups);
+            waits.extend(wait?);
             known.deleted = waits.is_empty();
         }
         for name in &known.names {
@@ -102,10 +106,12 @@ impl Core {
             candidates.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
         }
         let seen = known.observed.iter().filter_map(|observed| observed.balancer.as_ref());
-        let seen: BTreeMap<_, _> = seen.map(|seen| (seen.balancer.arn.clone(), seen.balancer.clone())).collect();
+        let seen = seen.map(|seen| &seen.balancer).chain(&known.left.balancer);
+        let seen: BTreeMap<_, _> = seen.map(|balancer| (balancer.arn.clone(), balancer.clone())).collect();
         candidates.extend(seen.clone());
         let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
-        let made: BTreeSet<TargetGroupArn> = made.chain(known.groups.iter().cloned()).collect();
+        let made = made.chain(known.groups.iter().chain(&known.left.groups).cloned());
+        let made: BTreeSet<TargetGroupArn> = made.collect();
         let listed = sweep::groups(scope, op).await?;
         let groups = groups_of(doomed.owner, &listed, &candidates, None);
         let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));

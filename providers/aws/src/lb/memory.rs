@@ -18,7 +18,7 @@ use super::{
     seen::Observed,
 };
 use crate::{
-    api::{InstanceId, SecurityGroupId, TargetGroupArn},
+    api::{InstanceId, SecurityGroupId, TargetGroupArn, elb::LoadBalancer},
     client::Answers,
 };
 
@@ -60,11 +60,17 @@ pub(super) struct Left {
     pub(super) recorded_tags: BTreeSet<Box<str>>,
     /// Security groups, as in [`Observed`].
     pub(super) detached: BTreeSet<SecurityGroupId>,
+    /// The load balancer and the target groups that this process has seen or made. A deletion tries them by their ARNs: a
+    /// list may not show yet what was made a moment before something else failed.
+    pub(super) balancer: Option<LoadBalancer>,
+    pub(super) groups: BTreeSet<TargetGroupArn>,
 }
 
 impl From<Observed> for Left {
     fn from(observed: Observed) -> Self {
-        Self { recorded_tags: observed.recorded_tags, detached: observed.detached }
+        let groups = observed.groups.into_iter().map(|observed| observed.group.arn).collect();
+        let balancer = observed.balancer.map(|observed| observed.balancer);
+        Self { recorded_tags: observed.recorded_tags, detached: observed.detached, balancer, groups }
     }
 }
 
@@ -86,7 +92,7 @@ impl Known {
 
     /// Adds to what was read what no reading tells.
     pub(super) fn hand_over(&self, observed: &mut Observed) {
-        let Left { recorded_tags, detached } = self.left.clone();
+        let Left { recorded_tags, detached, .. } = self.left.clone();
         (observed.recorded_tags, observed.detached) = (recorded_tags, detached);
     }
 

@@ -1,6 +1,6 @@
 //! Load balancers: Network Load Balancers for Services.
 //!
-//! A Service is [read](interpret), what there is of it is looked at, a [plan](plan) says what differs, and its steps are
+//! A Service is [read](interpret), what there is of it is looked at, a [plan] says what differs, and its steps are
 //! carried out one by one. Nothing is needed to take up what was broken off anywhere but names that do not change and tags
 //! that are there from the start.
 

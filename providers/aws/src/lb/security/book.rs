@@ -67,6 +67,8 @@ struct State {
     doubtful: BTreeSet<SecurityGroupId>,
     /// Rules that were granted, or revoked (`false`), so short a time ago that readings may not show it, in order.
     young: Vec<(Instant, SecurityGroupId, Rule, bool)>,
+    /// Groups that this process created, as they were, and when: for a while readings may not show them.
+    created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
 }
 
 impl State {
@@ -101,7 +103,20 @@ impl State {
         group
     }
 
+    /// Notes a group that was created.
+    fn create(&mut self, group: SecurityGroup) {
+        self.created.retain(|_, (at, _)| at.elapsed() < SHOWS);
+        self.created.insert(group.id.clone(), (Instant::now(), Arc::new(group.clone())));
+        self.put(group);
+    }
+
+    /// Whether a group was created so short a time ago that a reading may not show it.
+    fn is_new(&self, id: &SecurityGroupId) -> bool {
+        self.created.get(id).is_some_and(|(at, _)| at.elapsed() < SHOWS)
+    }
+
     fn remove(&mut self, id: &SecurityGroupId) {
+        self.created.remove(id);
         let now = self.tick();
         self.changed.insert(id.clone(), now);
         self.doubtful.remove(id);
@@ -237,6 +252,7 @@ impl Book {
                         let group = state.corrected(group.clone());
                         state.put(group);
                     }
+                    None if state.is_new(id) => {}
                     None => state.remove(id),
                 }
             }
@@ -349,7 +365,7 @@ impl Book {
         match self.scope.client.write(op, request, why).await {
             Ok(id) => {
                 let group = SecurityGroup { id, name, description, vpc: Some(vpc), ingress: Vec::new(), tags };
-                self.state.lock().put(group.clone());
+                self.state.lock().create(group.clone());
                 Ok(Some(group))
             }
             Err(error) if error.is("InvalidGroup.Duplicate") => Ok(None),
@@ -470,6 +486,11 @@ impl Book {
         let mut state = self.state.lock();
         let found = found.into_iter().map(|group| state.corrected(group));
         let mut groups: Groups = found.map(|group| (group.id.clone(), Arc::new(group))).collect();
+        for (id, (at, group)) in &state.created {
+            if at.elapsed() < SHOWS && !groups.contains_key(id) {
+                groups.insert(id.clone(), state.groups.get(id).unwrap_or(group).clone());
+            }
+        }
         let State { groups: known, changed, doubtful, .. } = &mut *state;
         // What was changed since is known better.
         for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {
