@@ -1,8 +1,14 @@
 //! How to reach the API server: `--kubeconfig`, `--master`, or the pod's own service account.
 
-use std::path::{Path, PathBuf};
+pub(crate) mod connect;
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use http::{HeaderValue, Uri, header};
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
 
@@ -29,6 +35,12 @@ pub enum ClientConfigError {
         value: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// The environment names a proxy that cannot be used.
+    #[error("{variable} is no address of a proxy, such as http://proxy.example.org:3128")]
+    Proxy {
+        /// The variable.
+        variable: &'static str,
     },
     /// Neither flag was set, and this is no pod with a service account.
     #[error("neither --kubeconfig nor --master is set, and the pod's service account cannot be used: {reason}")]
@@ -65,6 +77,9 @@ pub fn platform() -> String {
 /// With a kubeconfig, its current context is used, and `master` wins over the address there. With `master` alone there
 /// are no credentials. With neither, the pod's service account is used.
 ///
+/// As client-go does it, the API server is reached through the proxy that the kubeconfig names (`proxy-url`), else through
+/// that of the environment (`HTTPS_PROXY`, `NO_PROXY` and so on).
+///
 /// # Errors
 ///
 /// Names the flag or file and what failed; never a credential.
@@ -75,9 +90,11 @@ pub async fn load(
 ) -> Result<kube::Config, ClientConfigError> {
     let mut client = match (&config.kubeconfig, master_uri(&config.master, "http")?) {
         (Some(path), _) => from_file("kubeconfig", path, &config.master).await?,
-        (None, Some(uri)) => kube::Config::new(uri),
+        (None, Some(uri)) => with_proxy_of_environment(kube::Config::new(uri))?,
         (None, None) => {
-            kube::Config::incluster().map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?
+            let config = kube::Config::incluster();
+            let config = config.map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?;
+            with_proxy_of_environment(config)?
         }
     };
     let agent = user_agent(product, client_name);
@@ -98,7 +115,7 @@ pub async fn load_optional(flag: &'static str, path: Option<&Path>) -> Result<Op
     let mut client = match path {
         Some(path) => from_file(flag, path, "").await?,
         None => match kube::Config::incluster() {
-            Ok(client) => client,
+            Ok(client) => with_proxy_of_environment(client)?,
             Err(InClusterError::ReadEnvironmentVariable(_)) => return Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "--{flag} is not set, and the pod's service account cannot be used");
@@ -122,12 +139,23 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube
             cluster.server = Some(uri.to_string());
         }
     }
-    let client = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let proxy_url = proxy_url(&kubeconfig);
+    // kube reads the variables, too, and by other rules.
+    kubeconfig
+        .clusters
+        .iter_mut()
+        .filter_map(|named| named.cluster.as_mut())
+        .for_each(|cluster| cluster.proxy_url = None);
+    let mut client = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| failed(&error))?;
+    match &proxy_url {
+        None => client = with_proxy_of_environment(client)?,
+        Some(url) => client.proxy_url = url.parse().ok().filter(connect::is_proxy),
+    }
     // Addresses are logged, and one of them is a label of metrics.
-    let wrong = if client.proxy_url.is_some() {
-        "sets proxy-url, which is not supported"
+    let wrong = if proxy_url.is_some() && client.proxy_url.is_none() {
+        "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128"
     } else if client.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         "must not have credentials in the address of its server"
     } else if !is_header(&client.auth_info) {
@@ -136,6 +164,47 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube
         return Ok(client);
     };
     Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.to_owned() })
+}
+
+/// The `proxy-url` of the current context's cluster.
+fn proxy_url(kubeconfig: &Kubeconfig) -> Option<String> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+fn with_proxy_of_environment(mut client: kube::Config) -> Result<kube::Config, ClientConfigError> {
+    client.proxy_url = proxy_for(&client.cluster_url, |name| std::env::var(name).ok())?;
+    Ok(client)
+}
+
+/// The proxy that the environment names for a destination, by the rules of Go's `http.ProxyFromEnvironment`: by the scheme
+/// of the destination, but for this host and what `NO_PROXY` lists.
+fn proxy_for(
+    destination: &Uri,
+    variable: impl Fn(&'static str) -> Option<String>,
+) -> Result<Option<Uri>, ClientConfigError> {
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(|value| (name, value));
+    let named = match destination.scheme_str() {
+        Some("https") => set("HTTPS_PROXY").or_else(|| set("https_proxy")),
+        _ => set("HTTP_PROXY").or_else(|| set("http_proxy")),
+    };
+    let Some((variable, value)) = named else { return Ok(None) };
+    let host = destination.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_this_host = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let none = set("NO_PROXY").or_else(|| set("no_proxy")).map(|(_, list)| list).unwrap_or_default();
+    // Whichever it is: the list alone decides.
+    let excludes_all = none.split(',').any(|entry| entry.trim() == "*");
+    let any = Matcher::builder().all("http://proxy").no(none).build();
+    if is_this_host || excludes_all || any.intercept(destination).is_none() {
+        return Ok(None);
+    }
+    let url = if value.contains("://") { value } else { format!("http://{value}") };
+    match url.parse().ok().filter(connect::is_proxy) {
+        Some(proxy) => Ok(Some(proxy)),
+        None => Err(ClientConfigError::Proxy { variable }),
+    }
 }
 
 /// Whether the token, if there is one, can be sent. The client panics on one that cannot.

@@ -131,3 +131,50 @@ async fn outside_a_cluster_the_flags_are_named() {
     let message = load(&KubeClientConfig::default(), &product(), "x").await.unwrap_err().to_string();
     assert!(message.contains("--kubeconfig") && message.contains("--master"), "{message}");
 }
+
+fn variables(set: &'static [(&'static str, &'static str)]) -> impl Fn(&'static str) -> Option<String> {
+    move |name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+}
+
+#[test]
+fn the_proxy_of_the_environment_is_found_by_gos_rules() {
+    const API: &str = "https://10.96.0.1:443";
+    type Set = &'static [(&'static str, &'static str)];
+    let cases: &[(&str, Set, Option<&str>)] = &[
+        (API, &[], None),
+        (API, &[("HTTPS_PROXY", "")], None),
+        (API, &[("HTTPS_PROXY", "http://proxy:3128")], Some("http://proxy:3128/")),
+        (API, &[("https_proxy", "proxy:3128")], Some("http://proxy:3128/")),
+        (API, &[("HTTPS_PROXY", "http://a"), ("https_proxy", "http://b")], Some("http://a/")),
+        (API, &[("HTTPS_PROXY", "socks5://proxy:1080")], Some("socks5://proxy:1080/")),
+        (API, &[("HTTP_PROXY", "http://proxy")], None),
+        ("http://api:8080", &[("HTTP_PROXY", "http://proxy")], Some("http://proxy/")),
+        (API, &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.96.0.0/12,.svc")], None),
+        (API, &[("HTTPS_PROXY", "http://proxy"), ("no_proxy", "10.96.0.1")], None),
+        (API, &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "*")], None),
+        (API, &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.1.0.0/16")], Some("http://proxy/")),
+        ("https://api.example.org", &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "example.org")], None),
+        ("https://127.0.0.1:6443", &[("HTTPS_PROXY", "http://proxy")], None),
+        ("https://[::1]:6443", &[("HTTPS_PROXY", "http://proxy")], None),
+        ("https://localhost:6443", &[("HTTPS_PROXY", "http://proxy")], None),
+    ];
+    for (destination, set, expected) in cases {
+        let found = proxy_for(&destination.parse().unwrap(), variables(set)).unwrap();
+        assert_eq!(found.map(|proxy| proxy.to_string()).as_deref(), *expected, "{destination} {set:?}");
+    }
+    let wrong = proxy_for(&API.parse().unwrap(), variables(&[("HTTPS_PROXY", "ftp://somebody:s3cr3t-t0ken@proxy")]));
+    let error = wrong.unwrap_err().to_string();
+    assert!(error.starts_with("HTTPS_PROXY is no address of a proxy") && !error.contains(TOKEN), "{error}");
+}
+
+#[tokio::test]
+async fn the_proxy_of_a_kubeconfig_is_taken_or_refused_by_name() {
+    let with = |url: &str| kubeconfig(&format!("{{server: 'https://10.0.0.1:6443', proxy-url: '{url}'}}"), "{}");
+    let config = load_file(&with(&format!("http://somebody:{TOKEN}@proxy:3128")), "").await.unwrap();
+    assert_eq!(config.proxy_url.unwrap().host(), Some("proxy"));
+    assert!(load_file(&with(""), "").await.unwrap().proxy_url.is_none());
+    for wrong in ["ftp://proxy", "://"] {
+        let error = load_file(&with(&wrong.replace("://proxy", &format!("://a:{TOKEN}@proxy"))), "").await.unwrap_err();
+        assert!(error.contains("proxy-url"), "{error}");
+    }
+}

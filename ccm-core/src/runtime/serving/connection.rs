@@ -35,8 +35,14 @@ use super::guard::Peer;
 pub(super) struct Limits {
     /// Open connections; more are closed as they come.
     pub(super) connections: usize,
-    /// Open connections of one address, so that no single one takes them all from the probes.
+    /// Open connections of one address.
     pub(super) per_address: usize,
+    /// Places among `connections` for addresses that have few yet, so that some that have many do not keep others out.
+    pub(super) for_modest: usize,
+    /// How many an address may have to count as one of those.
+    pub(super) modest: usize,
+    /// Places beyond `connections` for this host, which the kubelet's probes come from.
+    pub(super) for_this_host: usize,
     /// For a TLS handshake.
     pub(super) handshake: Duration,
     /// For the head of a request.
@@ -58,6 +64,9 @@ impl Default for Limits {
         Self {
             connections: 512,
             per_address: 128,
+            for_modest: 64,
+            modest: 4,
+            for_this_host: 16,
             handshake: Duration::from_secs(10),
             header: Duration::from_secs(32),
             answer: Duration::from_secs(30),
@@ -81,19 +90,24 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// Takes a place, if there is one for this address.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr, limits: &Limits) -> Option<Place> {
+    /// Takes a place, if there is one for the address `peer` that has connected to `local`.
+    pub(super) fn take(self: &Arc<Self>, peer: IpAddr, local: Option<IpAddr>, limits: &Limits) -> Option<Place> {
         // IPv4 callers of a socket of both families.
-        let address = address.to_canonical();
+        let (address, local) = (peer.to_canonical(), local.map(|local| local.to_canonical()));
         let mut taken = self.0.lock();
-        if taken.values().sum::<usize>() >= limits.connections {
+        let all: usize = taken.values().sum();
+        let own = taken.get(&address).copied().unwrap_or_default();
+        let places = if address.is_loopback() || Some(address) == local {
+            limits.connections + limits.for_this_host
+        } else if own < limits.modest {
+            limits.connections
+        } else {
+            limits.connections.saturating_sub(limits.for_modest)
+        };
+        if all >= places || own >= limits.per_address {
             return None;
         }
-        let own = taken.entry(address).or_default();
-        if *own >= limits.per_address {
-            return None;
-        }
-        *own += 1;
+        taken.insert(address, own + 1);
         Some(Place { places: self.clone(), address })
     }
 }
@@ -243,16 +257,40 @@ mod tests {
     #[test]
     fn no_address_takes_every_place() {
         let places = Arc::new(Places::default());
-        let limits = Limits { connections: 3, per_address: 2, ..Limits::default() };
-        let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let first = places.take(address("10.0.0.1"), &limits).unwrap();
-        let _second = places.take(address("::ffff:10.0.0.1"), &limits).unwrap();
-        assert!(places.take(address("10.0.0.1"), &limits).is_none(), "both families are one address");
-        let third = places.take(address("10.0.0.2"), &limits).unwrap();
-        assert!(places.take(address("10.0.0.3"), &limits).is_none(), "all places are taken");
+        let limits = Limits { connections: 3, per_address: 2, for_modest: 0, for_this_host: 0, ..Limits::default() };
+        let take = |text: &str| places.take(text.parse().unwrap(), None, &limits);
+        let first = take("10.0.0.1").unwrap();
+        let _second = take("::ffff:10.0.0.1").unwrap();
+        assert!(take("10.0.0.1").is_none(), "both families are one address");
+        let third = take("10.0.0.2").unwrap();
+        assert!(take("10.0.0.3").is_none(), "all places are taken");
         drop((first, third));
-        assert!(places.take(address("10.0.0.1"), &limits).is_some());
+        assert!(take("10.0.0.1").is_some());
         assert_eq!(places.0.lock().len(), 1, "nothing is kept about who has left");
+    }
+
+    #[test]
+    fn a_few_addresses_with_many_connections_keep_nobody_out_and_nobody_keeps_the_probes_out() {
+        let places = Arc::new(Places::default());
+        let limits = Limits::default();
+        let take = |peer: &str| places.take(peer.parse().unwrap(), Some("10.0.0.9".parse().unwrap()), &limits);
+        let mut held = Vec::new();
+        for greedy in 1..=8 {
+            let peer = format!("192.0.2.{greedy}");
+            held.extend(std::iter::from_fn(|| take(&peer)));
+        }
+        assert!(held.len() < limits.connections, "{}", held.len());
+        assert!(take("192.0.2.1").is_none());
+        held.push(take("198.51.100.1").expect("somebody else has a place"));
+        // Very many addresses, each with little.
+        for number in 0..=255 {
+            held.extend(take(&format!("203.0.113.{number}")));
+        }
+        assert_eq!(held.len(), limits.connections);
+        assert!(take("198.51.100.2").is_none());
+        for this_host in ["127.0.0.1", "::1", "10.0.0.9", "::ffff:10.0.0.9"] {
+            held.push(take(this_host).expect("the kubelet of this host has a place"));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -167,7 +167,8 @@ impl Server {
                     continue;
                 }
             };
-            let Some(place) = places.take(address.ip(), &self.limits) else {
+            let local = stream.local_addr().ok().map(|local| local.ip());
+            let Some(place) = places.take(address.ip(), local, &self.limits) else {
                 tracing::debug!(%address, "too many connections, one more is closed");
                 continue;
             };

@@ -36,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
         the_key_that_a_plug_in_gives_is_not_shown,
         credentials_that_cannot_be_used_are_not_shown,
         a_plug_in_that_fails_later_shows_nothing,
+        the_password_of_a_proxy_is_not_shown,
     ]
 }
 
@@ -260,7 +261,7 @@ async fn credentials_that_cannot_be_used_are_not_shown() {
         ),
         ("another type", |b, _| b.file("kubeconfig", &format!("users: {{token: {TOKEN}}}\n")), "is no kubeconfig"),
         ("an address with a password", |b, _| b.kubeconfig(&json!({"server": with_password()}), &json!({})), "server"),
-        ("a proxy with a password", |b, e| b.kubeconfig(&proxied(e), &json!({})), "proxy"),
+        ("a proxy of an unknown kind", |b, e| b.kubeconfig(&proxied(e, "ftp"), &json!({})), "proxy-url"),
     ];
     let echo = Echo::start().await;
     let each = cases.map(async |(name, make, said)| {
@@ -304,10 +305,24 @@ fn with_password() -> String {
     "https://somebody:basic%3APq8%2FZn4%2BVx5%3D@127.0.0.1:1".to_owned()
 }
 
-fn proxied(echo: &Echo) -> Value {
+/// Through a proxy that is not there.
+fn proxied(echo: &Echo, scheme: &str) -> Value {
     let mut cluster = echo.cluster();
-    cluster["proxy-url"] = "http://somebody:basic%3APq8%2FZn4%2BVx5%3D@127.0.0.1:1".into();
+    cluster["proxy-url"] = format!("{scheme}://somebody:basic%3APq8%2FZn4%2BVx5%3D@127.0.0.1:1").into();
     cluster
+}
+
+/// A proxy that does not answer is waited for, as the API server is, and its password stays out of the log.
+async fn the_password_of_a_proxy_is_not_shown() {
+    let bench = Bench::new();
+    let echo = Echo::start().await;
+    let mut process = bench.start(&bench.kubeconfig(&proxied(&echo, "http"), &json!({})), "text", 0).await;
+    let tried = |process: &Ccm| process.log().contains("error trying to connect");
+    process.until("the proxy is not tried", SOON, tried).await.unwrap();
+    let log = process.log();
+    drop(process);
+    bench.check("the log", &log, &["error trying to connect"]);
+    assert!(echo.refused().is_empty(), "the API server was reached without the proxy");
 }
 
 /// A plug-in that works at first and fails later: its failure is told with each request that it keeps from being sent.

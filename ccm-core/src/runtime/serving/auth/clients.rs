@@ -34,10 +34,9 @@ impl AuthClients {
 }
 
 async fn build(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::Client>, AuthError> {
-    let Some(mut config) = client::load_optional(flag, path).await? else { return Ok(None) };
-    // Attempts are counted by whoever asks.
-    config.default_retry = false;
-    kube::Client::try_from(config).map(Some).map_err(|error| AuthError::Connect(flag, Box::new(error)))
+    let Some(config) = client::load_optional(flag, path).await? else { return Ok(None) };
+    // Nothing is tried again here: attempts are counted by whoever asks.
+    client::connect::client(&config).map(Some).map_err(|error| AuthError::Connect(flag, Box::new(error)))
 }
 
 impl std::fmt::Debug for AuthClients {

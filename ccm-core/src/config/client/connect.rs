@@ -1,0 +1,189 @@
+//! Connections to the API server: through a proxy where one is configured, and noticed soon when they are dead.
+
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use hyper_util::{
+    client::{
+        legacy::{
+            Client as HttpClient,
+            connect::{
+                Connection, HttpConnector,
+                proxy::{SocksV5, Tunnel},
+            },
+        },
+        proxy::matcher::{Intercept, Matcher},
+    },
+    rt::TokioExecutor,
+};
+use kube::client::{Body, ConfigExt};
+use tower::{BoxError, Service, ServiceBuilder};
+
+/// A peer that says nothing for so long is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Pause between two such questions, and how many of them may stay without an answer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// What was sent has to be acknowledged within that time. With the above, a peer that is gone without a word (a firewall that
+/// forgot the connection, a machine that lost its power) is noticed within 25 s, idle or not.
+const USER_TIMEOUT: Duration = Duration::from_secs(25);
+/// Longest time that a connection may take to be made; kube's default.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Makes a client as [`kube::Client::try_from`] does, with proxies and with limits for dead connections.
+///
+/// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a password if it needs them.
+///
+/// # Errors
+/// Certificates or credentials that cannot be used, or a proxy of another kind.
+pub(crate) fn client(config: &kube::Config) -> kube::Result<kube::Client> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+
+    let Some(url) = &config.proxy_url else { return over(tcp, config) };
+    let unsupported = || kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(without_credentials(url)) };
+    let proxy = intercept(url, &config.cluster_url).ok_or_else(unsupported)?;
+    let address = proxy.uri().clone();
+    match address.scheme_str() {
+        Some("http") => over(tunnel(tcp, &proxy), config),
+        // The proxy's certificate is verified by the same authorities as the API server's.
+        Some("https") => over(tunnel(config.rustls_https_connector_with_connector(tcp)?, &proxy), config),
+        Some("socks5" | "socks5h") => {
+            let socks = SocksV5::new(address, tcp);
+            match proxy.raw_auth() {
+                Some((user, password)) => over(socks.with_auth(user.to_owned(), password.to_owned()), config),
+                None => over(socks, config),
+            }
+        }
+        _ => Err(unsupported()),
+    }
+}
+
+/// Whether a proxy can be used; its address may have credentials.
+pub(crate) fn is_proxy(url: &Uri) -> bool {
+    let any = Uri::from_static("https://kubernetes.default.svc");
+    let schemes = ["http", "https", "socks5", "socks5h"];
+    intercept(url, &any).is_some_and(|proxy| proxy.uri().scheme_str().is_some_and(|scheme| schemes.contains(&scheme)))
+}
+
+fn intercept(proxy: &Uri, destination: &Uri) -> Option<Intercept> {
+    Matcher::builder().all(proxy.to_string()).build().intercept(destination)
+}
+
+fn without_credentials(url: &Uri) -> Uri {
+    let host = url.host().map(|host| Uri::builder().scheme(url.scheme_str().unwrap_or("http")).authority(host));
+    host.and_then(|host| host.path_and_query("/").build().ok()).unwrap_or_default()
+}
+
+fn tunnel<C>(inner: C, proxy: &Intercept) -> Tunnel<C> {
+    let tunnel = Tunnel::new(proxy.uri().clone(), inner);
+    match proxy.basic_auth() {
+        Some(credentials) => tunnel.with_auth(HeaderValue::clone(credentials)),
+        None => tunnel,
+    }
+}
+
+/// Puts TLS, the address, credentials and headers of a configuration over a way to connect.
+fn over<C>(connector: C, config: &kube::Config) -> kube::Result<kube::Client>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let tls = config.rustls_https_connector_with_connector(connector)?;
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(tls);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    /// Reads the head of a request.
+    async fn head(stream: &mut TcpStream) -> String {
+        let mut text = Vec::new();
+        while !text.ends_with(b"\r\n\r\n") {
+            text.push(stream.read_u8().await.unwrap());
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    /// An API server that answers one request.
+    async fn api_server() -> (std::net::SocketAddr, tokio::task::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let head = head(&mut stream).await;
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 32\r\n\r\n";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.write_all(br#"{"major":"1","minor":"36","a":1}"#).await.unwrap();
+            head
+        });
+        (address, served)
+    }
+
+    #[tokio::test]
+    async fn requests_go_through_the_proxy_that_is_named() {
+        let (api, served) = api_server().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let tunnelled = tokio::spawn(async move {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let head = head(&mut client).await;
+            let mut server = TcpStream::connect(api).await.unwrap();
+            client.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").await.unwrap();
+            // Until either side is done.
+            let _ = copy_bidirectional(&mut client, &mut server).await;
+            head
+        });
+        let mut config = kube::Config::new(format!("http://{api}").parse().unwrap());
+        config.proxy_url = Some(format!("http://some%40body:pass%3Aword@{proxy}").parse().unwrap());
+        let client = client(&config).unwrap();
+        let text = client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        assert!(text.contains("\"minor\":\"36\""), "{text}");
+        drop(client);
+        assert!(served.await.unwrap().starts_with("GET /version"));
+        let connect = tunnelled.await.unwrap();
+        assert!(connect.starts_with(&format!("CONNECT {api} ")), "{connect}");
+        // some@body:pass:word
+        assert!(
+            connect.to_lowercase().contains("proxy-authorization: basic c29tzubib2r5onbhc3m6d29yza=="),
+            "{connect}"
+        );
+    }
+
+    #[tokio::test]
+    async fn without_a_proxy_requests_go_straight_there() {
+        let (api, served) = api_server().await;
+        let client = client(&kube::Config::new(format!("http://{api}").parse().unwrap())).unwrap();
+        client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        assert!(served.await.unwrap().starts_with("GET /version"));
+    }
+
+    #[test]
+    fn an_error_about_a_proxy_shows_no_password() {
+        let url = "ftp://somebody:s3cr3t@proxy:21/".parse().unwrap();
+        assert_eq!(without_credentials(&url).to_string(), "ftp://proxy/");
+        assert!(!is_proxy(&url));
+    }
+}
