@@ -1,7 +1,8 @@
 //! Printing errors and panics.
 
-use std::{any::Any, borrow::Cow, error::Error, fmt::Write};
+use std::{any::Any, borrow::Cow, error::Error, fmt::Write, panic::AssertUnwindSafe};
 
+use futures::FutureExt;
 use kube::client::AuthError;
 
 use crate::secrets::hide_credentials;
@@ -54,6 +55,14 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
 /// [`panic_text`] for logs and events: without what looks like credentials, which libraries may have in their messages.
 pub(crate) fn shown_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
     hide_credentials(panic_text(payload))
+}
+
+/// Does work in which a panic must not end the task: what is left is the caller's to judge.
+///
+/// # Errors
+/// What the panic said, as [`shown_panic`].
+pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| shown_panic(&*panic).into_owned())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ mod validate;
 mod value;
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 pub use client_gates::ClientGates;
 pub use controllers::{ControllerInfo, ControllerSelection};
@@ -98,8 +98,12 @@ where
     I: IntoIterator<Item = A>,
     A: Into<OsString>,
 {
-    let args::Scan { uses, positional, mut errors } =
-        args::scan(flags::all(product), args.into_iter().map(Into::into).collect());
+    let mut args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let replaced = args.first().and_then(|first| path_of_a_manager(first)).map(str::to_owned);
+    if replaced.is_some() {
+        args.remove(0);
+    }
+    let args::Scan { uses, positional, mut errors } = args::scan(flags::all(product), args);
     let mut config = defaults(product);
     let mut used = BTreeSet::new();
     for args::Use { flag, text } in uses {
@@ -123,7 +127,19 @@ where
     }
     validate::check(product, &mut config)?;
     describe(product, &mut config, &used);
+    if let Some(path) = replaced {
+        let binary = product.binary;
+        config.warnings.push(format!("the first argument, {path}, is ignored: this image starts {binary} by itself"));
+    }
     Ok(Invocation::Run(Box::new(config)))
+}
+
+/// Returns the argument if it is the path of a cloud-controller-manager. Manifests of Go managers have it in front of the
+/// flags, because their images name no entry point.
+fn path_of_a_manager(argument: &OsStr) -> Option<&str> {
+    let path = argument.to_str()?;
+    let name = path.strip_prefix('/')?.rsplit('/').next()?;
+    name.ends_with("cloud-controller-manager").then_some(path)
 }
 
 /// A configuration with every flag at its default, not checked.
@@ -173,6 +189,13 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
         values.push(FlagValue { name: flag.name, value, changed });
     }
     warnings.extend(leader_migration::idle(config).map(str::to_owned));
+    let ipam = controllers::NODE_IPAM;
+    if config.node_ipam.allocate_node_cidrs && !config.generic.controllers.is_enabled(ipam) {
+        warnings.push(format!(
+            "--allocate-node-cidrs=true allocates nothing here, because the controller {ipam} does not run: leave the \
+             allocation to kube-controller-manager, or name the controller with --controllers=*,{ipam}"
+        ));
+    }
     values.sort_by_key(|value| value.name);
     config.flags = values;
     config.warnings = warnings;

@@ -13,8 +13,8 @@ pub use intern::Interner;
 pub(crate) use label::is_label_name;
 pub use label::is_label_value;
 pub use node::{
-    AddressType, ConditionStatus, LabelMap, NodeAddress, NodeCondition, NodeFields, NodeView, Taint, TaintEffect,
-    UnknownAddressType,
+    AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
+    TaintEffect, UnknownAddressType,
 };
 pub use service::{
     EndpointSliceView, EndpointView, IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,

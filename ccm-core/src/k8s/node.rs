@@ -1,4 +1,12 @@
-use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroU64,
+    str::FromStr,
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
@@ -41,6 +49,26 @@ pub struct NodeView {
     pub network_unavailable: Option<NodeCondition>,
     /// `status.nodeInfo.systemUUID`, only when [`NodeFields::system_uuid`] asks for it.
     pub system_uuid: Option<Box<str>>,
+    /// Which machine the kubelet runs on, always; `None` when it does not say.
+    pub machine: Option<MachineId>,
+}
+
+/// Identifies the machine that a kubelet runs on, by its `status.nodeInfo.systemUUID`: two different values are two
+/// machines. A fingerprint, so that a cache of many nodes stays small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MachineId(NonZeroU64);
+
+impl MachineId {
+    /// Makes the ID from `status.nodeInfo.systemUUID`; `None` when that is empty.
+    pub fn of(system_uuid: &str) -> Option<Self> {
+        if system_uuid.is_empty() {
+            return None;
+        }
+        let mut hasher = DefaultHasher::new();
+        system_uuid.hash(&mut hasher);
+        // Zero is taken for one: a collision is as unlikely as any other.
+        Some(Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)))
+    }
 }
 
 impl NodeView {
@@ -63,6 +91,7 @@ impl NodeView {
             ready: None,
             network_unavailable: None,
             system_uuid: None,
+            machine: None,
         }
     }
 

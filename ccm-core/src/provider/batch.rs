@@ -16,8 +16,14 @@ use tokio::{
 };
 use tracing::Instrument;
 
-use super::{BatchLimits, CloudError, CloudProvider, ErrorKind, NodeQuery, Op, Presence, Throttle};
-use crate::telemetry::{controllers::call_span, metrics::CloudMetrics};
+use super::{
+    BatchLimits, CloudError, CloudProvider, ErrorKind, Instances, NodeQuery, Op, Presence, Throttle,
+    instance_records::InstanceRecords,
+};
+use crate::{
+    error::caught,
+    telemetry::{controllers::call_span, metrics::CloudMetrics},
+};
 
 /// Longest time that one `describe` may take before it counts as failed. Five times the slowest answer that clouds
 /// document for a full page; a call without a limit could hold its nodes for ever.
@@ -42,6 +48,7 @@ enum Request {
 pub struct Coalescer {
     requests: mpsc::UnboundedSender<Request>,
     limits: BatchLimits,
+    records: Arc<InstanceRecords>,
 }
 
 /// The running side of a [`Coalescer`]; whoever builds it spawns [`CoalescerDriver::run`] and waits for it.
@@ -52,6 +59,7 @@ pub struct CoalescerDriver {
     limits: BatchLimits,
     op: Op,
     metrics: CloudMetrics,
+    records: Arc<InstanceRecords>,
 }
 
 impl Coalescer {
@@ -60,7 +68,9 @@ impl Coalescer {
     pub fn new(provider: Arc<dyn CloudProvider>, op: Op, metrics: CloudMetrics) -> Option<(Self, CoalescerDriver)> {
         let limits = provider.instances()?.limits();
         let (sender, requests) = mpsc::unbounded_channel();
-        Some((Self { requests: sender, limits }, CoalescerDriver { requests, provider, limits, op, metrics }))
+        let records = Arc::new(InstanceRecords::default());
+        let driver = CoalescerDriver { requests, provider, limits, op, metrics, records: records.clone() };
+        Some((Self { requests: sender, limits, records }, driver))
     }
 
     /// Asks about one node; joins the questions of others that come within the provider's window.
@@ -102,6 +112,11 @@ impl Coalescer {
             }
         }
         answers
+    }
+
+    /// Returns what the cloud has answered so far, to whoever asked.
+    pub(crate) fn records(&self) -> &InstanceRecords {
+        &self.records
     }
 
     /// Returns how the provider wants to be asked.
@@ -147,7 +162,7 @@ impl CoalescerDriver {
                 }
                 () = start => {
                     let batch = pile.take();
-                    calls.push(send(&self.provider, &self.op, &self.metrics, throttle.generation(), batch));
+                    calls.push(send(&self.provider, &self.op, &self.metrics, &self.records, throttle.generation(), batch));
                 }
             }
         }
@@ -241,6 +256,7 @@ async fn send(
     provider: &Arc<dyn CloudProvider>,
     op: &Op,
     metrics: &CloudMetrics,
+    records: &InstanceRecords,
     generation: u64,
     batch: Batch,
 ) -> Ended {
@@ -251,6 +267,9 @@ async fn send(
     }
     let (queries, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
     let answers = call(provider, op, metrics, &queries).await;
+    for (query, answer) in queries.iter().zip(&answers) {
+        records.record(&query.node, answer);
+    }
     let throttled = answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() == ErrorKind::Throttled).cloned();
     for (answer, replies) in answers.into_iter().zip(replies) {
         for reply in replies {
@@ -270,9 +289,34 @@ async fn call(
     let Some(instances) = provider.instances() else {
         return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances")); queries.len()];
     };
+    let (mut answers, panicked) = describe(instances, op, metrics, queries).await;
+    if panicked && queries.len() > 1 {
+        // It may be one node that the provider's code cannot take: the others of its batch must not wait for that to be mended.
+        answers.clear();
+        for query in queries {
+            answers.extend(describe(instances, op, metrics, std::slice::from_ref(query)).await.0);
+        }
+    }
+    answers
+}
+
+/// Makes one call; also says whether the provider panicked, which then is an error about each node.
+async fn describe(
+    instances: &dyn Instances,
+    op: &Op,
+    metrics: &CloudMetrics,
+    queries: &[NodeQuery],
+) -> (Vec<Answer>, bool) {
     let started = Instant::now();
     let op = op.clone().for_call(started + CALL_TIMEOUT);
-    let outcome = op.run(instances.describe(&op, queries)).instrument(call_span("describe_instances")).await;
+    let mut panicked = false;
+    let asked = async {
+        caught(instances.describe(&op, queries)).await.unwrap_or_else(|panic| {
+            panicked = true;
+            Err(CloudError::transient(format!("the provider panicked: {panic}")))
+        })
+    };
+    let outcome = op.run(asked).instrument(call_span("describe_instances")).await;
     let outcome =
         outcome.map_err(|error| op.uncanceled(error, || format!("no answer about {} instances", queries.len())));
     let outcome = outcome.and_then(|answers| {
@@ -285,7 +329,7 @@ async fn call(
         }
     });
     metrics.observe_batch("describe_instances", queries.len(), started.elapsed(), outcome.as_ref().err());
-    outcome.unwrap_or_else(|error| vec![Err(error); queries.len()])
+    (outcome.unwrap_or_else(|error| vec![Err(error); queries.len()]), panicked)
 }
 
 #[cfg(test)]

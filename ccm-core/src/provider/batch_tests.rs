@@ -40,6 +40,7 @@ impl Instances for Arc<Cloud> {
         }
         tokio::time::sleep(if self.hangs { Duration::from_secs(3600) } else { Duration::from_millis(100) }).await;
         self.in_flight.lock().0 -= 1;
+        assert!(!queries.iter().any(|query| &*query.node.name == "poison"), "a node that the code cannot take");
         if let Some(error) = self.fail_next.lock().pop() {
             return Err(error);
         }
@@ -103,6 +104,21 @@ async fn one_node_asked_about_twice_is_described_once() {
     let answers = coalescer.describe_many(vec![query("a"), query("a"), query("b")]).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(*cloud.batches.lock(), [["a", "b"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_providers_code_panics_about_spoils_no_other() {
+    let cloud = Arc::new(Cloud::default());
+    let (coalescer, driver) = start(&cloud);
+    let answers = coalescer.describe_many(vec![query("a"), query("poison"), query("gone")]).await;
+    assert!(matches!(answers[0], Ok(Presence::Found { .. })));
+    assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Transient);
+    assert!(answers[1].as_ref().unwrap_err().to_string().contains("panicked"));
+    assert_eq!(answers[2].as_ref().unwrap(), &Presence::NotFound);
+    let alone = coalescer.describe(query("poison")).await;
+    assert!(alone.is_err(), "and it goes on");
+    drop(coalescer);
+    driver.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

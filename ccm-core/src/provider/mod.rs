@@ -170,6 +170,7 @@
 
 mod batch;
 mod error;
+pub(crate) mod instance_records;
 mod instances;
 mod inventory;
 mod load_balancer;

@@ -5,6 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CloudError, ErrorKind, sleep::Sleep};
 use crate::{
+    error::caught,
     runtime::gate::{WriteGate, Writing},
     telemetry::metrics::MutationMetrics,
 };
@@ -164,11 +165,17 @@ impl Op {
     /// [`mutate`](Self::mutate) when the operation is cancelled runs on until that has its answer.
     ///
     /// # Errors
-    /// What `call` returns, or [`ErrorKind::Canceled`].
+    /// What `call` returns; [`ErrorKind::Canceled`]; [`ErrorKind::Transient`] when it panics, which is then one object's or one
+    /// batch's failure and not the end of the process.
     ///
     /// # Cancellation
     /// `call` is dropped at an await point.
     pub async fn run<T>(&self, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
+        // Boxed, since calls are large and every wrapper around one would be again.
+        let call = Box::pin(async {
+            let result = caught(call).await;
+            result.unwrap_or_else(|panic| Err(CloudError::transient(format!("the provider panicked: {panic}"))))
+        });
         let bounded = async {
             match self.deadline {
                 None => call.await,
@@ -317,6 +324,15 @@ mod tests {
         let result: Result<(), _> = op.run(std::future::pending()).await;
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
         assert_eq!(op.remaining(), Some(Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_the_call() {
+        let op = op(&CancellationToken::new());
+        let result: Result<(), _> = op.run(async { panic!("refused [authorization: Bearer abcDEF0123456789]") }).await;
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Transient);
+        assert_eq!(error.to_string(), "the provider panicked: refused [authorization: Bearer …]");
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,6 +56,8 @@ pub enum Bug {
     StrangersClaimed,
     /// Services of another controller's class are served.
     ClassIgnored,
+    /// The first page of the instances is taken for all of them.
+    FirstPage,
 }
 
 /// How a planted bug is found.
@@ -74,7 +76,7 @@ pub struct Plant {
 }
 
 /// All of them.
-pub const ALL: [Plant; 20] = [
+pub const ALL: [Plant; 21] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
     plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, REMOVED),
     plant(Bug::UpdateRacesDelete, "update-races-delete", "everything", None, "before its finalizer"),
@@ -84,6 +86,7 @@ pub const ALL: [Plant; 20] = [
     plant(Bug::DeletedByName, "deleted-by-name", "orphans", None, WANTED),
     plant(Bug::StrangersClaimed, "strangers-claimed", "foreign-nodes", None, "of another provider was deleted"),
     plant(Bug::ClassIgnored, "class-ignored", "service-classes", None, "of another controller's class got a finalizer"),
+    plant(Bug::FirstPage, "first-page", "cloud-denies", None, "deleted while its instance exists"),
     plant(Bug::DeletedOnError, "deleted-on-error", "service-deleted", Some(Class::Refused), REMOVED),
     plant(Bug::StatusEarly, "status-early", "service-created", Some(Class::Refused), "which no load balancer has"),
     plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),

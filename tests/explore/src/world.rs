@@ -12,7 +12,7 @@ use ccm_core::{
 };
 use ccm_mock::{
     CloudConfig, MockCloud, MockProvider,
-    cloud::{InstanceSpec, PowerState},
+    cloud::{Fault, FaultError, FaultSpec, InstanceSpec, Operation, PowerState},
     manager,
 };
 use ccm_testkit::{
@@ -177,6 +177,21 @@ impl World {
         }
         self.kubelets.set_ready(node, Ready::True).await.map_err(|error| format!("{error:?}"))?;
         self.witness.look(None);
+        Ok(())
+    }
+
+    /// Has the cloud say of every instance that it is not there, as with the credentials of another project, or ends that.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn deny_instances(&self, deny: bool) -> Result<(), String> {
+        let all = FaultSpec {
+            operation: Some(Operation::DescribeInstances),
+            error: Some(FaultError::NotFound),
+            ..FaultSpec::default()
+        };
+        let faults = if deny { vec![Fault::new(all).map_err(|error| error.to_string())?] } else { Vec::new() };
+        self.cloud.set_faults(faults);
         Ok(())
     }
 

@@ -246,7 +246,7 @@ fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
         let flag = flags::all(&product).find(|flag| flag.name == *name).unwrap();
         let expected = usize::from(flag.support != flags::Support::Built)
             + usize::from(flag.deprecated.is_some())
-            + usize::from(matches!(*name, "feature-gates" | "leader-migration-config"));
+            + usize::from(matches!(*name, "allocate-node-cidrs" | "feature-gates" | "leader-migration-config"));
         assert_eq!(config.warnings().len(), expected, "{name}: {:?}", config.warnings());
         assert!(config.warnings().iter().all(|warning| warning.contains(name)), "{name}: {:?}", config.warnings());
     }

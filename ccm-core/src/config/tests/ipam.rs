@@ -130,3 +130,14 @@ fn its_mistakes_are_reported_together_with_the_others() {
     ));
     assert_eq!(wrong.len(), 6, "{wrong:#?}");
 }
+
+#[test]
+fn allocation_that_nobody_does_is_one_warning_that_says_what_to_do() {
+    let warnings = |flags: &str| run(flags).warnings().to_vec();
+    let warned = warnings("--allocate-node-cidrs=true");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].contains("--controllers=*,node-ipam-controller"), "{warned:?}");
+    assert_eq!(warnings("--allocate-node-cidrs=true --controllers=*,-nodeipam").len(), 1);
+    assert_eq!(warnings("--allocate-node-cidrs=false"), [""; 0]);
+    assert_eq!(warnings(&format!("{STARTED} --cluster-cidr=10.0.0.0/16")), [""; 0]);
+}

@@ -28,7 +28,8 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
         "--allocate-node-cidrs=true --cluster-cidr=100.96.0.0/11 --cluster-name=minimal.example.com \
          --configure-cloud-routes=false --leader-elect=true --v=2 --cloud-provider=aws \
          --use-service-account-credentials=true --cloud-config=/etc/kubernetes/cloud.config",
-        0,
+        // kube-controller-manager allocates.
+        1,
     ),
     (
         "aws with migration, from a Terraform module",
@@ -43,22 +44,24 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
     ),
     (
         "kubernetes/cloud-provider-openstack chart 2.36.0: manifests/controller-manager/openstack-cloud-controller-manager-ds.yaml",
-        "--v=1 --cluster-name=kubernetes --cloud-config=/etc/config/cloud.conf --cloud-provider=openstack \
+        "/bin/openstack-cloud-controller-manager --v=1 --cluster-name=kubernetes --cloud-config=/etc/config/cloud.conf --cloud-provider=openstack \
          --use-service-account-credentials=false --bind-address=127.0.0.1",
-        0,
+        // The path in front.
+        1,
     ),
     (
         "kubernetes/cloud-provider-openstack chart 2.36.0: manifests/controller-manager/openstack-cloud-controller-manager-pod.yaml",
-        "--v=1 --cluster-name=kubernetes --cloud-config=/etc/config/cloud.conf --cloud-provider=openstack \
+        "/bin/openstack-cloud-controller-manager --v=1 --cluster-name=kubernetes --cloud-config=/etc/config/cloud.conf --cloud-provider=openstack \
          --use-service-account-credentials=true --bind-address=127.0.0.1",
-        0,
+        // The path in front.
+        1,
     ),
     (
         "kubernetes/cloud-provider-openstack chart 2.36.0: charts/openstack-cloud-controller-manager/templates/daemonset.yaml",
-        "--v=2 --cloud-config=/etc/config/cloud.conf --cluster-name=kubernetes --cloud-provider=openstack \
+        "/bin/openstack-cloud-controller-manager --v=2 --cloud-config=/etc/config/cloud.conf --cluster-name=kubernetes --cloud-provider=openstack \
          --use-service-account-credentials=false --controllers=cloud-node,cloud-node-lifecycle,route,service \
          --bind-address=127.0.0.1",
-        0,
+        1,
     ),
     (
         "kubernetes/cloud-provider-openstack chart 2.36.0: its own flag, pkg/openstack/openstack.go",
@@ -85,7 +88,7 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
         "--allow-untagged-cloud --cloud-provider=hcloud \
          --feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation=true --route-reconciliation-period=30s \
          --webhook-secure-port=0 --allocate-node-cidrs=true --cluster-cidr=10.244.0.0/16 --leader-elect=false",
-        2,
+        3,
     ),
     (
         "kubernetes/cloud-provider-vsphere v1.36.0: releases/v1.36/vsphere-cloud-controller-manager.yaml",
@@ -103,7 +106,7 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
          --cloud-config=/c --cloud-provider=k3s --cluster-cidr=10.42.0.0/16 --configure-cloud-routes=false \
          --controllers=*,-route --kubeconfig=/k --leader-elect-resource-name=k3s-cloud-controller-manager \
          --node-status-update-frequency=1m0s --profiling=false",
-        0,
+        1,
     ),
     (
         "a hosted control plane",
@@ -159,4 +162,27 @@ fn selections_in_manifests_mean_what_they_mean_upstream() {
         enabled("--controllers=cloud-node,cloud-node-lifecycle"),
         [controllers::CLOUD_NODE, controllers::CLOUD_NODE_LIFECYCLE]
     );
+}
+
+#[test]
+fn the_path_of_a_manager_in_front_is_ignored_and_nothing_else_is() {
+    for path in
+        ["/bin/openstack-cloud-controller-manager", "/bin/cloud-controller-manager", "/cloud-controller-manager"]
+    {
+        let Invocation::Run(config) = parse(&product(), [path, "--cloud-provider=mock"]).unwrap() else {
+            panic!("{path}")
+        };
+        assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
+        assert!(config.warnings()[0].contains(path), "{:?}", config.warnings());
+    }
+    for arguments in [
+        ["cloud-controller-manager", "--cloud-provider=mock"],
+        ["/bin/sh", "--cloud-provider=mock"],
+        ["/bin/cloud-controller-manager/", "--cloud-provider=mock"],
+        ["--cloud-provider=mock", "/bin/cloud-controller-manager"],
+        ["/bin/cloud-controller-manager", "/bin/cloud-controller-manager"],
+    ] {
+        let refused = parse(&product(), arguments).unwrap_err().to_string();
+        assert!(refused.contains("/bin") || refused.contains("cloud-controller-manager"), "{refused}");
+    }
 }

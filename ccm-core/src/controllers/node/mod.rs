@@ -23,7 +23,7 @@ use self::{
 use super::{ControllerContext, report::Reports, route::NetworkReady};
 use crate::{
     config::controllers as names,
-    error::chain,
+    error::{caught, chain},
     k8s::NodeView,
     provider::{CloudError, Coalescer, ErrorKind, EventKind, Need, NodeClaim, NodeQuery, Power, Presence},
     runtime::{
@@ -168,7 +168,9 @@ impl NodeController {
     fn backoff(&self, error: &SyncError, failures: u32) -> Duration {
         match error {
             SyncError::Unknown | SyncError::Cloud(_) => BACKOFF.shared_delay(failures, self.began.elapsed()),
-            SyncError::Apply(_) | SyncError::Race | SyncError::Stopping => BACKOFF.delay(failures),
+            SyncError::Apply(_) | SyncError::Race | SyncError::Stopping | SyncError::Panicked(_) => {
+                BACKOFF.delay(failures)
+            }
         }
     }
 
@@ -187,8 +189,12 @@ impl NodeController {
         (outcome, result)
     }
 
+    /// Does the work of one node. A panic in it, of the provider's code or ours, is this node's failure alone.
     async fn sync(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
-        if node.is_uninitialized() { self.initialize(node).await } else { self.reconcile_labels(node).await }
+        let work = async {
+            if node.is_uninitialized() { self.initialize(node).await } else { self.reconcile_labels(node).await }
+        };
+        caught(work).await.unwrap_or_else(|panic| Err(SyncError::Panicked(panic)))
     }
 
     async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
@@ -273,6 +279,8 @@ enum SyncError {
     Unknown,
     #[error("the node changed meanwhile")]
     Race,
+    #[error("the work panicked: {0}")]
+    Panicked(String),
     #[error(transparent)]
     Cloud(CloudError),
     #[error(transparent)]
@@ -321,6 +329,7 @@ impl SyncError {
             })),
             Self::Apply(ApplyError::Plan(plan::InitError::Address { .. })) => Some("InvalidNodeIP"),
             Self::Apply(ApplyError::Plan(plan::InitError::NoProviderId(_))) => Some("MissingProviderID"),
+            Self::Panicked(_) => Some("NodeSyncFailed"),
             Self::Apply(ApplyError::Api(error)) => match error.kind() {
                 ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
                 _ => Some("NodeUpdateFailed"),

@@ -127,6 +127,8 @@ fn objection(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> 
         Some("Ready again")
     } else if now.provider_id != asked.provider_id {
         Some("has another provider ID now")
+    } else if now.machine != asked.machine {
+        Some("another machine has registered under its name")
     } else if now.deleting {
         Some("being deleted already")
     } else if provider.claims_node(now) != NodeClaim::Ours {

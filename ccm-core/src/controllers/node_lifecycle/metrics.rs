@@ -2,6 +2,7 @@
 
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry, exponential_buckets};
 
+use super::plan::Refusal;
 use crate::{
     provider::{CloudError, ErrorKind, Power, Presence},
     telemetry::metrics::{counters, register},
@@ -21,8 +22,8 @@ pub(crate) struct LifecycleMetrics {
 pub(crate) enum Deletion {
     /// The Node was deleted.
     Deleted,
-    /// Living nodes were not found either, so the answer was not believed.
-    RefusedByControls,
+    /// The cloud's answer was not believed.
+    Refused(Refusal),
     /// The Node was Ready, another, or gone when it was read again.
     Withdrawn,
     /// The API server refused, or did not answer.
@@ -51,7 +52,18 @@ impl LifecycleMetrics {
             registry,
             "ccm_node_deletions_total",
             "Nodes whose instance looked gone, by what became of them.",
-            &[("outcome", &["deleted", "refused_by_controls", "withdrawn", "failed"])],
+            &[(
+                "outcome",
+                &[
+                    "deleted",
+                    "refused_by_controls",
+                    "refused_without_evidence",
+                    "refused_most_gone",
+                    "refused_other_machine",
+                    "withdrawn",
+                    "failed",
+                ],
+            )],
         )?;
         Ok(Self { pass: register(registry, pass)?, calls, deletions })
     }
@@ -77,7 +89,10 @@ impl LifecycleMetrics {
     pub(crate) fn deletion(&self, outcome: Deletion) {
         let outcome = match outcome {
             Deletion::Deleted => "deleted",
-            Deletion::RefusedByControls => "refused_by_controls",
+            Deletion::Refused(Refusal::Contradicted) => "refused_by_controls",
+            Deletion::Refused(Refusal::NoEvidence) => "refused_without_evidence",
+            Deletion::Refused(Refusal::MostGone { .. }) => "refused_most_gone",
+            Deletion::Refused(Refusal::OtherMachine) => "refused_other_machine",
             Deletion::Withdrawn => "withdrawn",
             Deletion::Failed => "failed",
         };

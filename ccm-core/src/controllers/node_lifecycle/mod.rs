@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     apply::Deleted,
     metrics::{Deletion, LifecycleMetrics},
-    plan::{Action, Controls, MAX_CONTROLS, Safety, Seen, Tracker},
+    plan::{Action, ClusterCount, Controls, Evidence, MAX_CONTROLS, Refusal, Safety, Seen, Tracker},
 };
 use super::{ControllerContext, report::Reports};
 use crate::{
@@ -101,15 +101,17 @@ impl NodeLifecycleController {
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
         for suspects in questions.confirm.chunks(self.confirm_size()) {
-            let controls = plan::choose_controls(&ours, suspects, turn);
-            let (answers, controls) = self.confirm(suspects, &controls).await;
+            // With no deletion left, their proofs wait for the next pass.
+            if deletions_left == 0 {
+                break;
+            }
             let mut actions = Vec::new();
-            for (node, answer) in suspects.iter().zip(answers) {
-                let seen = Seen::of(&answer);
-                actions.extend(tracker.confirm(node, seen, &controls, begin.elapsed(), self.cx.clock.now()));
+            for (node, seen, evidence) in self.confirm(&ours, suspects, turn).await.0 {
+                actions.extend(tracker.confirm(&node, seen, &evidence, begin.elapsed(), self.cx.clock.now()));
             }
             self.apply(actions, &mut deletions_left, cancel).await;
         }
+        self.instances.records().prune(&ours);
         self.reports.retain(|name| self.cx.nodes.get(name).is_some());
         if in_vain { Outcome::Failed } else { Outcome::Done }
     }
@@ -130,17 +132,30 @@ impl NodeLifecycleController {
     }
 
     /// Asks fresh about suspects and controls in one batch, so that whatever is wrong with the question shows on both.
+    /// Returns what was answered about each suspect, and the evidence; and the answers themselves.
     async fn confirm(
         &self,
+        ours: &[Arc<NodeView>],
         suspects: &[Arc<NodeView>],
-        controls: &[Arc<NodeView>],
-    ) -> (Vec<Result<Presence, CloudError>>, Controls) {
+        turn: usize,
+    ) -> (Vec<(Arc<NodeView>, Seen, Evidence)>, Vec<Result<Presence, CloudError>>) {
+        let records = self.instances.records();
+        let controls = plan::choose_controls(ours, suspects, records, turn);
+        let before: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
         let query = |node: &Arc<NodeView>| NodeQuery { node: node.clone(), need: Need::Power, max_age: Duration::ZERO };
-        let queries = suspects.iter().chain(controls).map(query).collect();
+        let queries = suspects.iter().chain(&controls).map(query).collect();
         let mut answers = self.instances.describe_together(queries).await;
-        let tally = Controls::tally(answers.drain(suspects.len()..).map(|answer| Seen::of(&answer)));
+        let of_controls = answers.split_off(suspects.len());
         self.note(suspects, &answers);
-        (answers, tally)
+
+        // The records hold the new answers by now.
+        let tally = Controls::tally(of_controls.iter().map(Seen::of).zip(before));
+        let cluster = ClusterCount::of(ours, records);
+        let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
+            let evidence = Evidence { controls: tally, cluster, record: records.of(node) };
+            (node.clone(), Seen::of(answer), evidence)
+        });
+        (judged.collect(), answers)
     }
 
     fn note(&self, nodes: &[Arc<NodeView>], answers: &[Result<Presence, CloudError>]) {
@@ -172,7 +187,7 @@ impl NodeLifecycleController {
             Action::Taint(node) => self.taint(&node, true).await,
             Action::Untaint(node) => self.taint(&node, false).await,
             Action::Delete(node) => self.delete(&node).await,
-            Action::Refuse { node, first } => self.refuse(&node, first),
+            Action::Refuse { node, why, first } => self.refuse(&node, why, first),
         }
     }
 
@@ -210,19 +225,18 @@ impl NodeLifecycleController {
         }
     }
 
-    fn refuse(&self, node: &NodeView, first: bool) {
-        self.metrics.deletion(Deletion::RefusedByControls);
+    fn refuse(&self, node: &NodeView, why: Refusal, first: bool) {
+        self.metrics.deletion(Deletion::Refused(why));
         if !first {
             return;
         }
-        let note = "its instance was not found, but neither were those of Ready nodes: \
-                    nothing is deleted; check the cloud's credentials, region and health";
-        tracing::error!(node = %node.name, "node not deleted: {note}");
+        let note = why.to_string();
+        tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
         self.cx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
             EventKind::Warning,
             "NodeDeletionRefused",
-            note,
+            &note,
         );
     }
 }

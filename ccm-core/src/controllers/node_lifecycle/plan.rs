@@ -1,12 +1,14 @@
 //! When a node is tainted, untainted or deleted: pure state and decisions.
 //!
-//! Deleting a Node that lives is the worst thing this software can do, so a deletion needs proof: the cloud answered
-//! "not found" twice, at least one monitor period apart, the second time asked fresh and in one batch with nodes that
-//! are known to be alive. If the cloud does not find those either, the question is wrong (credentials, region, outage)
-//! and nothing is deleted.
+//! Deleting a Node whose machine lives is the worst thing this software can do, so a deletion needs proof: the cloud
+//! answered "not found" twice, at least one monitor period apart, the second time asked fresh and in one batch with other
+//! nodes, the controls. And it needs evidence that the question is right (credentials, region, project): this process has
+//! seen the cloud find the same instance before, or the cloud finds a control now. If it does not find a control that it
+//! found before, or most of the cluster looks gone at once, nothing is deleted.
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -14,15 +16,20 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    k8s::NodeView,
-    provider::{Power, Presence},
+    k8s::{MachineId, NodeView},
+    provider::{
+        Power, Presence,
+        instance_records::{InstanceRecord, InstanceRecords},
+    },
 };
 
 /// Most control nodes asked about together with suspects.
 pub(crate) const MAX_CONTROLS: usize = 5;
-/// How long the proof must last, without any other answer in between, when no Ready node can vouch for the question; and
-/// how old a node that was never initialised must be, because a cloud may take minutes to show a new instance.
+/// How old a node that was never initialised must be, and how long the cloud must have answered that it is not there: a
+/// cloud may take minutes to show a new instance.
 pub(crate) const LONG_PROOF: Duration = Duration::from_secs(300);
+/// A cluster of so many nodes does not lose most of them at once.
+const LEAST_NODES_FOR_MOST: usize = 3;
 /// A node that stays as it is, is asked about less and less often, up to every so many periods.
 const MAX_PERIODS_BETWEEN_QUESTIONS: u32 = 6;
 
@@ -48,14 +55,93 @@ struct Track {
     uid: Box<str>,
     /// When this controller first saw the node not Ready.
     since: Duration,
-    /// When the cloud first said that the instance is not there; `None` while it is.
-    absent_since: Option<Duration>,
+    /// The machine that the node reported then.
+    machine: Option<MachineId>,
+    /// How far the proof of absence has come; `None` while the instance is there.
+    proof: Option<Proof>,
     /// When to ask next.
     next: Duration,
     /// Periods between the last question and the next.
     wait: u32,
-    /// Whether the last confirmation was refused because the controls were not found.
-    refused: bool,
+    /// Why the last deletion was refused, if it was.
+    refused: Option<Refusal>,
+}
+
+/// A proof of absence. Only answers count: while the cloud answers with errors it stands still.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    /// For how long the cloud has answered "not found".
+    lasted: Duration,
+    /// When the last "not found" came; `None` after an error.
+    last_answer: Option<Duration>,
+}
+
+impl Proof {
+    fn begin(now: Duration) -> Self {
+        Self { lasted: Duration::ZERO, last_answer: Some(now) }
+    }
+
+    fn absent_again(&mut self, now: Duration) {
+        if let Some(last) = self.last_answer {
+            self.lasted += now.saturating_sub(last);
+        }
+        self.last_answer = Some(now);
+    }
+
+    fn pause(&mut self) {
+        self.last_answer = None;
+    }
+}
+
+/// Why a Node is not deleted although the cloud answers that its instance is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Instances of other nodes that the cloud found before are not found either: the answers are wrong.
+    Contradicted,
+    /// Nothing shows that the cloud is asked rightly: it has found neither this instance before nor another one now.
+    NoEvidence,
+    /// Most of the cluster looks gone.
+    MostGone {
+        /// Nodes whose instances the cloud does not find.
+        gone: usize,
+        /// All nodes of ours that have a provider ID.
+        all: usize,
+    },
+    /// Another machine has taken the node's name since the cloud last found the instance: the provider ID is stale.
+    OtherMachine,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contradicted => f.write_str(
+                "its instance was not found, but neither were others that the cloud found before: \
+                 nothing is deleted; check the cloud's credentials, region and health",
+            ),
+            Self::NoEvidence => f.write_str(
+                "its instance was not found, but no other instance of this cluster was found either: \
+                 nothing is deleted; check the cloud's credentials, region and project, \
+                 or delete the Node yourself if its machine is gone",
+            ),
+            Self::MostGone { gone, all } => write!(
+                f,
+                "its instance was not found, but neither were those of {gone} of {all} nodes: nothing is deleted; \
+                 check the cloud's credentials, region and health, \
+                 or delete the Nodes yourself if their machines are gone",
+            ),
+            Self::OtherMachine => f.write_str(
+                "its instance was not found, but another machine has registered under its name: \
+                 the provider ID is stale; delete the Node and restart its kubelet to have it registered anew",
+            ),
+        }
+    }
+}
+
+impl Refusal {
+    /// Whether two refusals are for the same reason, whatever their numbers.
+    fn is_like(self, other: Self) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
 }
 
 /// Questions of one pass.
@@ -80,7 +166,9 @@ pub(crate) enum Action {
     Refuse {
         /// The node.
         node: Arc<NodeView>,
-        /// Whether it is the first refusal in a row, worth an event.
+        /// Why.
+        why: Refusal,
+        /// Whether it is the first refusal in a row for this reason, worth an event.
         first: bool,
     },
 }
@@ -134,7 +222,7 @@ impl Tracker {
             if now < track.next {
                 continue;
             }
-            match track.absent_since {
+            match track.proof {
                 Some(_) => questions.confirm.push(node.clone()),
                 None => questions.ordinary.push(node.clone()),
             }
@@ -145,12 +233,19 @@ impl Tracker {
 
     /// Returns the nodes whose absence is being proved. One for which that was refused is none of them.
     pub(crate) fn doubted(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.suspects.iter().filter(|(_, track)| track.absent_since.is_some() && !track.refused).map(|(name, _)| name)
+        self.suspects.iter().filter(|(_, track)| track.proof.is_some() && track.refused.is_none()).map(|(name, _)| name)
     }
 
     fn track(&mut self, node: &NodeView, now: Duration) -> &mut Track {
-        let fresh =
-            || Track { uid: node.uid.clone(), since: now, absent_since: None, next: now, wait: 1, refused: false };
+        let fresh = || Track {
+            uid: node.uid.clone(),
+            since: now,
+            machine: node.machine,
+            proof: None,
+            next: now,
+            wait: 1,
+            refused: None,
+        };
         let track = self.suspects.entry(node.name.clone()).or_insert_with(fresh);
         if track.uid != node.uid {
             // Deleted and registered again: what was known is about another machine.
@@ -168,8 +263,12 @@ impl Tracker {
                 track.next = now;
                 return Some(Action::Delete(node.clone()));
             }
+            // Neither ID nor taint: no cloud-controller-manager has ever claimed it, so it is not ours to delete.
+            Seen::Absent if node.provider_id.is_none() && !node.is_uninitialized() => {
+                track.wait = (track.wait * 2).min(MAX_PERIODS_BETWEEN_QUESTIONS);
+            }
             Seen::Absent => {
-                track.absent_since = Some(now);
+                track.proof = Some(Proof::begin(now));
                 track.wait = 1;
             }
             // Learning nothing keeps the pace: the next answer may matter.
@@ -182,12 +281,12 @@ impl Tracker {
         (seen == Seen::Stopped && !node.has_shutdown_taint()).then(|| Action::Taint(node.clone()))
     }
 
-    /// Takes an answer to a confirming question, asked fresh and together with `controls`.
+    /// Takes an answer to a confirming question, asked fresh and together with controls.
     pub(crate) fn confirm(
         &mut self,
         node: &Arc<NodeView>,
         seen: Seen,
-        controls: &Controls,
+        evidence: &Evidence,
         now: Duration,
         wall: Timestamp,
     ) -> Option<Action> {
@@ -195,97 +294,187 @@ impl Tracker {
         let track = self.track(node, now);
         track.next = now + period;
         track.wait = 1;
-        let since = match seen {
-            Seen::Absent => *track.absent_since.get_or_insert(now),
+        let proof = match seen {
+            Seen::Absent => {
+                let proof = track.proof.get_or_insert(Proof::begin(now));
+                proof.absent_again(now);
+                *proof
+            }
             Seen::Doubt => {
-                // An outage may have made the first answer, too: everything starts over.
-                track.absent_since = None;
+                track.proof.iter_mut().for_each(Proof::pause);
                 return None;
             }
             Seen::Stopped | Seen::Running | Seen::Present => {
                 // The first answer was wrong, or the instance came back: everything starts over.
-                track.absent_since = None;
-                track.refused = false;
+                track.proof = None;
+                track.refused = None;
+                track.machine = node.machine;
                 let taint = seen == Seen::Stopped && !node.has_shutdown_taint();
                 return taint.then(|| Action::Taint(node.clone()));
             }
         };
-        let proved_for = now.saturating_sub(since);
-        if proved_for < period || is_too_young(node, now.saturating_sub(track.since), wall) {
+        if proof.lasted < period || is_too_young(node, proof, now.saturating_sub(track.since), wall) {
             return None;
         }
-        // Controls were initialised and are asked about by provider ID: they cannot vouch for a question by name.
-        let vouched_for = node.provider_id.is_some();
-        match controls.verdict() {
-            ControlVerdict::Trusted if vouched_for || proved_for >= LONG_PROOF => Some(Action::Delete(node.clone())),
-            ControlVerdict::NobodyToAsk if proved_for >= LONG_PROOF => Some(Action::Delete(node.clone())),
-            ControlVerdict::Trusted | ControlVerdict::NobodyToAsk => None,
-            ControlVerdict::Distrusted => {
-                // What was "proved" was the wrong question; the proof starts over.
-                track.absent_since = Some(now);
-                let first = !std::mem::replace(&mut track.refused, true);
-                Some(Action::Refuse { node: node.clone(), first })
-            }
+        let Some(why) = evidence.objection(node, track.machine) else {
+            return Some(Action::Delete(node.clone()));
+        };
+        if why == Refusal::Contradicted {
+            // What was "proved" was the wrong question; the proof starts over.
+            track.proof = Some(Proof::begin(now));
         }
+        let first = track.refused.replace(why).is_none_or(|before| !before.is_like(why));
+        Some(Action::Refuse { node: node.clone(), why, first })
     }
 }
 
 /// A node that was never initialised may belong to an instance that the cloud does not show yet. Its age must hold by the
 /// wall clock and by what this controller has itself watched, because the wall clock may be wrong.
-fn is_too_young(node: &NodeView, watched: Duration, wall: Timestamp) -> bool {
+fn is_too_young(node: &NodeView, proof: Proof, watched: Duration, wall: Timestamp) -> bool {
     let age = wall.duration_since(node.created);
     let limit = SignedDuration::try_from(LONG_PROOF).unwrap_or(SignedDuration::MAX);
     let never_initialised = node.is_uninitialized() || node.provider_id.is_none();
-    never_initialised && (age < limit || watched < LONG_PROOF)
+    never_initialised && (age < limit || watched < LONG_PROOF || proof.lasted < LONG_PROOF)
 }
 
-/// Answers about the control nodes of one batch.
+/// What speaks for and against a deletion, beside the answers about the instance itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Evidence {
+    /// Answers about the controls of the same batch.
+    pub(crate) controls: Controls,
+    /// How much of the cluster is gone.
+    pub(crate) cluster: ClusterCount,
+    /// What the cloud has answered about the instance since this process started.
+    pub(crate) record: Option<InstanceRecord>,
+}
+
+impl Evidence {
+    /// Returns why a node must not be deleted whose instance is not found. `machine`: the one that it reported when its
+    /// proof began.
+    fn objection(&self, node: &NodeView, machine: Option<MachineId>) -> Option<Refusal> {
+        let record = self.record.unwrap_or_default();
+        // First the machine: whatever the cloud answers about an ID, it is about another machine than the node's.
+        let reported = record.machine.or(machine);
+        if reported.is_some() && node.machine.is_some() && reported != node.machine {
+            return Some(Refusal::OtherMachine);
+        }
+        // Next what shows that the answers are wrong.
+        let ClusterCount { gone, all } = self.cluster;
+        if self.cluster.is_mostly_gone() {
+            return Some(Refusal::MostGone { gone, all });
+        }
+        let Controls { found, lost, still_lost } = self.controls;
+        if lost > 0 || (found == 0 && still_lost > 0) {
+            return Some(Refusal::Contradicted);
+        }
+        // Last what shows that they are right.
+        let evident = record.was_found || found > 0;
+        (!evident).then_some(Refusal::NoEvidence)
+    }
+}
+
+/// Answers about the controls of one batch. An error about one says nothing, nor does it that one is not found that never
+/// was: this cloud may not have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Controls {
-    /// Control nodes asked about.
-    pub(crate) asked: usize,
-    /// Those that the cloud knows.
+    /// Those that the cloud finds.
     pub(crate) found: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ControlVerdict {
-    Trusted,
-    Distrusted,
-    NobodyToAsk,
+    /// Those that the cloud found when it was last asked, and does not find now.
+    pub(crate) lost: usize,
+    /// Those that the cloud once found, and has not found since it was last asked.
+    pub(crate) still_lost: usize,
 }
 
 impl Controls {
-    pub(crate) fn tally(seen: impl IntoIterator<Item = Seen>) -> Self {
-        seen.into_iter().fold(Self::default(), |sum, seen| Self {
-            asked: sum.asked + 1,
-            // An error about a control is doubt as well: only a found one speaks for the question.
-            found: sum.found + usize::from(!matches!(seen, Seen::Absent | Seen::Doubt)),
-        })
-    }
-
-    fn verdict(self) -> ControlVerdict {
-        match self {
-            Self { asked: 0, .. } => ControlVerdict::NobodyToAsk,
-            Self { asked, found } if found * 2 < asked => ControlVerdict::Distrusted,
-            Self { .. } => ControlVerdict::Trusted,
+    /// Counts answers: what the cloud says of each control, and what was known of it before.
+    pub(crate) fn tally(answers: impl IntoIterator<Item = (Seen, Option<InstanceRecord>)>) -> Self {
+        let mut controls = Self::default();
+        for (seen, before) in answers {
+            let before = before.unwrap_or_default();
+            match seen {
+                Seen::Stopped | Seen::Running | Seen::Present => controls.found += 1,
+                Seen::Absent if before.is_found => controls.lost += 1,
+                Seen::Absent if before.was_found => controls.still_lost += 1,
+                Seen::Absent | Seen::Doubt => {}
+            }
         }
+        controls
     }
 }
 
-/// Chooses up to [`MAX_CONTROLS`] Ready, initialised nodes of ours: those that share a zone with a suspect first, because a
-/// zone or cell may fail alone, and others than in the last pass where there are enough.
-pub(crate) fn choose_controls(ours: &[Arc<NodeView>], suspects: &[Arc<NodeView>], turn: usize) -> Vec<Arc<NodeView>> {
-    let zones: HashSet<_> = suspects.iter().filter_map(|n| zone(n)).collect();
-    let can_vouch = |n: &&Arc<NodeView>| n.is_ready() && !n.is_uninitialized() && !n.deleting;
-    let (mut near, mut far): (Vec<_>, Vec<_>) =
-        ours.iter().filter(can_vouch).partition(|node| zone(node).is_some_and(|z| zones.contains(z)));
-    for nodes in [&mut near, &mut far] {
+/// How many of our nodes have an instance, as the cloud last answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClusterCount {
+    /// Nodes whose instance the cloud does not find.
+    pub(crate) gone: usize,
+    /// All nodes that have a provider ID.
+    pub(crate) all: usize,
+}
+
+impl ClusterCount {
+    fn is_mostly_gone(self) -> bool {
+        self.all >= LEAST_NODES_FOR_MOST && self.gone * 2 > self.all
+    }
+
+    /// Counts `ours`. A Ready node that was never found is left out: this cloud may not have it, as it does not have virtual
+    /// kubelets.
+    pub(crate) fn of(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
+        let mut count = Self::default();
+        for node in ours.iter().filter(|node| node.provider_id.is_some()) {
+            match records.of(node) {
+                Some(record) if !record.was_found && node.is_ready() => {}
+                Some(record) if !record.is_found => {
+                    count.gone += 1;
+                    count.all += 1;
+                }
+                _ => count.all += 1,
+            }
+        }
+        count
+    }
+}
+
+/// Chooses up to [`MAX_CONTROLS`] initialised nodes of ours to ask about together with suspects: nodes with a provider ID
+/// that are Ready, or were found when the cloud was last asked.
+///
+/// Those that share a zone with a suspect come first, because a zone or cell may fail alone, Ready ones before others, and
+/// others than in the last pass where there are enough. Ready ones that were not found last time come last, unless most
+/// of the cluster looks gone: then they are asked about again, because only they can show that it is not.
+pub(crate) fn choose_controls(
+    ours: &[Arc<NodeView>],
+    suspects: &[Arc<NodeView>],
+    records: &InstanceRecords,
+    turn: usize,
+) -> Vec<Arc<NodeView>> {
+    let zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
+    let names: HashSet<_> = suspects.iter().map(|node| &node.name).collect();
+    let mut by_rank: [Vec<&Arc<NodeView>>; 4] = Default::default();
+    let mut lost = Vec::new();
+    for node in ours {
+        let usable = node.provider_id.is_some() && !node.is_uninitialized() && !node.deleting;
+        if !usable || names.contains(&node.name) {
+            continue;
+        }
+        let record = records.of(node);
+        let is_found = record.is_some_and(|record| record.is_found);
+        if record.is_some() && !is_found && node.is_ready() {
+            lost.push(node);
+        } else if is_found || node.is_ready() {
+            let is_far = !zone(node).is_some_and(|zone| zones.contains(zone));
+            by_rank[usize::from(is_far) * 2 + usize::from(!node.is_ready())].push(node);
+        }
+    }
+    for nodes in by_rank.iter_mut().chain([&mut lost]) {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let start = turn.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
         nodes.rotate_left(start);
     }
-    near.into_iter().chain(far).take(MAX_CONTROLS).cloned().collect()
+    let others = by_rank.into_iter().flatten();
+    let chosen: Vec<_> = match ClusterCount::of(ours, records).is_mostly_gone() {
+        true => lost.into_iter().chain(others).take(MAX_CONTROLS).collect(),
+        false => others.chain(lost).take(MAX_CONTROLS).collect(),
+    };
+    chosen.into_iter().cloned().collect()
 }
 
 fn zone(node: &NodeView) -> Option<&str> {

@@ -29,9 +29,19 @@ fn with_taint(mut node: NodeView, key: &str) -> Arc<NodeView> {
     Arc::new(node)
 }
 
-const GOOD: Controls = Controls { asked: 5, found: 5 };
-const BAD: Controls = Controls { asked: 5, found: 2 };
-const NONE: Controls = Controls { asked: 0, found: 0 };
+/// The cloud finds other nodes.
+const GOOD: Evidence = evidence(Controls { found: 5, lost: 0, still_lost: 0 });
+/// It does not find one that it found before.
+const BAD: Evidence = evidence(Controls { found: 4, lost: 1, still_lost: 0 });
+/// There is no other node that it finds.
+const NONE: Evidence = evidence(Controls { found: 0, lost: 0, still_lost: 0 });
+/// It has found the instance itself before.
+const FOUND_BEFORE: Evidence = Evidence { record: Some(WAS_FOUND), ..NONE };
+const WAS_FOUND: InstanceRecord = InstanceRecord { was_found: true, is_found: false, machine: None };
+
+const fn evidence(controls: Controls) -> Evidence {
+    Evidence { controls, cluster: ClusterCount { gone: 1, all: 10 }, record: None }
+}
 
 fn strict() -> Tracker {
     Tracker::new(PERIOD, Safety::Strict)
@@ -97,38 +107,139 @@ fn two_answers_closer_than_a_period_are_no_proof() {
     assert_eq!(suspicious(&node).confirm(&node, Seen::Absent, &GOOD, secs(4), wall()), None);
 }
 
+fn refused(node: &Arc<NodeView>, why: Refusal, first: bool) -> Action {
+    Action::Refuse { node: node.clone(), why, first }
+}
+
 #[test]
-fn bad_controls_delete_nothing_ever_and_are_reported_once() {
+fn lost_controls_delete_nothing_ever_and_are_reported_once() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
-    let refusal = |first| Some(Action::Refuse { node: node.clone(), first });
-    assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(5), wall()), refusal(true));
+    let contradicted = |first| Some(refused(&node, Refusal::Contradicted, first));
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(5), wall()), contradicted(true));
     for second in (10..10_000).step_by(5) {
-        assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(second), wall()), refusal(false));
+        assert_eq!(tracker.confirm(&node, Seen::Absent, &BAD, secs(second), wall()), contradicted(false));
     }
     assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(9_999), wall()), None, "the proof starts over");
     assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(10_000), wall()), Some(Action::Delete(node)));
 }
 
 #[test]
-fn half_of_the_controls_found_is_enough() {
-    for (asked, found, deletes) in
-        [(1, 1, true), (1, 0, false), (2, 1, true), (4, 2, true), (5, 2, false), (5, 3, true)]
+fn one_control_that_was_found_before_and_is_not_now_is_enough_to_distrust_the_answers() {
+    let verdict = |found, lost, still_lost| {
+        let node = dead("n");
+        let controls = Evidence { controls: Controls { found, lost, still_lost }, ..FOUND_BEFORE };
+        suspicious(&node).confirm(&node, Seen::Absent, &controls, secs(5), wall())
+    };
+    let deleted = Some(Action::Delete(dead("n")));
+    let contradicted = Some(refused(&dead("n"), Refusal::Contradicted, true));
+    assert_eq!(verdict(1, 0, 0), deleted);
+    assert_eq!(verdict(4, 1, 0), contradicted);
+    assert_eq!(verdict(0, 1, 0), contradicted);
+    // A machine whose kubelet runs on although its instance is gone must not keep all others for ever, ...
+    assert_eq!(verdict(1, 0, 4), deleted);
+    // ... but it is all that there is to ask about.
+    assert_eq!(verdict(0, 0, 1), contradicted);
+}
+
+#[test]
+fn controls_count_by_what_the_cloud_says_of_them_now_and_said_before() {
+    let record = |was_found, is_found| Some(InstanceRecord { was_found, is_found, machine: None });
+    let answers = [
+        (Seen::Running, record(true, true)),
+        (Seen::Stopped, record(true, false)),
+        (Seen::Present, None),
+        (Seen::Absent, record(true, true)),
+        (Seen::Absent, record(true, false)),
+        // Never found: they may be none of this cloud's, as a virtual kubelet.
+        (Seen::Absent, record(false, false)),
+        (Seen::Absent, None),
+        (Seen::Doubt, record(true, true)),
+    ];
+    assert_eq!(Controls::tally(answers), Controls { found: 3, lost: 1, still_lost: 1 });
+}
+
+#[test]
+fn without_any_evidence_nothing_is_deleted_however_long_the_cloud_answers_so() {
+    let node = dead("n");
+    let mut tracker = suspicious(&node);
+    assert_eq!(
+        tracker.confirm(&node, Seen::Absent, &NONE, secs(5), wall()),
+        Some(refused(&node, Refusal::NoEvidence, true))
+    );
+    for second in (10..100_000).step_by(5) {
+        let action = tracker.confirm(&node, Seen::Absent, &NONE, secs(second), wall());
+        assert_eq!(action, Some(refused(&node, Refusal::NoEvidence, false)), "{second}");
+    }
+    let action = tracker.confirm(&node, Seen::Absent, &GOOD, secs(100_000), wall());
+    assert_eq!(action, Some(Action::Delete(node)), "the proof has lasted, only the evidence was missing");
+}
+
+#[test]
+fn an_instance_that_this_process_saw_needs_no_other_node() {
+    let node = dead("n");
+    let mut tracker = suspicious(&node);
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &FOUND_BEFORE, secs(4), wall()), None, "a period apart");
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &FOUND_BEFORE, secs(5), wall()), Some(Action::Delete(node)));
+}
+
+#[test]
+fn a_record_of_absence_alone_is_no_evidence() {
+    let node = dead("n");
+    let never_found = Evidence { record: Some(InstanceRecord { was_found: false, ..WAS_FOUND }), ..NONE };
+    let action = suspicious(&node).confirm(&node, Seen::Absent, &never_found, secs(5), wall());
+    assert_eq!(action, Some(refused(&node, Refusal::NoEvidence, true)));
+}
+
+#[test]
+fn when_most_of_a_cluster_looks_gone_nothing_is_deleted() {
+    for (gone, all, stays) in [(1, 1, false), (2, 2, false), (1, 3, false), (2, 3, true), (5, 10, false), (6, 10, true)]
     {
         let node = dead("n");
-        let action = suspicious(&node).confirm(&node, Seen::Absent, &Controls { asked, found }, secs(5), wall());
-        assert_eq!(action == Some(Action::Delete(node)), deletes, "{found} of {asked}");
+        let cluster = ClusterCount { gone, all };
+        let evidence = Evidence { cluster, controls: GOOD.controls, ..FOUND_BEFORE };
+        let action = suspicious(&node).confirm(&node, Seen::Absent, &evidence, secs(5), wall());
+        let most_gone = Some(refused(&node, Refusal::MostGone { gone, all }, true));
+        assert_eq!(action, if stays { most_gone } else { Some(Action::Delete(node)) }, "{gone} of {all}");
     }
 }
 
 #[test]
-fn without_controls_the_proof_must_last_five_minutes() {
+fn a_refusal_is_reported_again_for_another_reason_and_not_for_other_numbers() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
-    for second in (5..300).step_by(5) {
-        assert_eq!(tracker.confirm(&node, Seen::Absent, &NONE, secs(second), wall()), None, "{second}");
-    }
-    assert_eq!(tracker.confirm(&node, Seen::Absent, &NONE, secs(300), wall()), Some(Action::Delete(node)));
+    let mut is_first = |evidence: &Evidence, second| {
+        let action = tracker.confirm(&node, Seen::Absent, evidence, secs(second), wall());
+        let Some(Action::Refuse { first, .. }) = action else { panic!("{action:?}") };
+        first
+    };
+    let gone = |gone| Evidence { cluster: ClusterCount { gone, all: 10 }, ..NONE };
+    assert!(is_first(&gone(6), 5));
+    assert!(!is_first(&gone(7), 10));
+    assert!(is_first(&NONE, 15));
+    assert!(is_first(&gone(7), 20));
+}
+
+#[test]
+fn a_node_that_another_machine_took_over_is_not_deleted() {
+    let on = |uuid| Arc::new(NodeView { machine: MachineId::of(uuid), ..(*dead("n")).clone() });
+    let record = Some(InstanceRecord { machine: MachineId::of("old"), ..WAS_FOUND });
+    let seen_on_old = Evidence { record, ..GOOD };
+    let act = |node: &Arc<NodeView>, evidence: &Evidence| {
+        suspicious(node).confirm(node, Seen::Absent, evidence, secs(5), wall())
+    };
+    assert_eq!(act(&on("new"), &seen_on_old), Some(refused(&on("new"), Refusal::OtherMachine, true)));
+    assert_eq!(act(&on("old"), &seen_on_old), Some(Action::Delete(on("old"))));
+    assert_eq!(act(&on(""), &seen_on_old), Some(Action::Delete(on(""))), "it does not say");
+
+    // The same without a record, when it happens during the proof.
+    let mut tracker = suspicious(&on("old"));
+    let action = tracker.confirm(&on("new"), Seen::Absent, &GOOD, secs(5), wall());
+    assert_eq!(action, Some(refused(&on("new"), Refusal::OtherMachine, true)));
+    // The cloud finds the instance, whichever machine it is: from now on it is this one.
+    assert_eq!(tracker.confirm(&on("new"), Seen::Running, &GOOD, secs(10), wall()), None);
+    assert_eq!(tracker.ordinary(&on("new"), Seen::Absent, secs(15)), None);
+    assert_eq!(tracker.confirm(&on("new"), Seen::Absent, &GOOD, secs(20), wall()), Some(Action::Delete(on("new"))));
 }
 
 #[test]
@@ -174,25 +285,44 @@ fn a_node_that_was_never_initialised_must_be_five_minutes_old() {
 }
 
 #[test]
-fn a_node_without_provider_id_needs_the_long_proof_because_controls_cannot_vouch_for_its_name() {
-    let node = Arc::new(NodeView { provider_id: None, ..(*dead("n")).clone() });
+fn a_node_that_was_never_initialised_needs_a_long_proof_and_another_node_that_is_found() {
+    let taint = wk::TAINT_UNINITIALIZED;
+    let node = Arc::new(NodeView { provider_id: None, ..(*with_taint(node("n", None), taint)).clone() });
     let mut tracker = suspicious(&node);
     for second in (5..300).step_by(5) {
         assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(second), wall()), None, "{second}");
     }
-    assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(300), wall()), Some(Action::Delete(node)));
+    assert_eq!(
+        tracker.confirm(&node, Seen::Absent, &NONE, secs(300), wall()),
+        Some(refused(&node, Refusal::NoEvidence, true))
+    );
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &GOOD, secs(305), wall()), Some(Action::Delete(node)));
 }
 
 #[test]
-fn doubt_in_between_restarts_the_proof() {
+fn a_node_that_no_manager_ever_claimed_is_never_deleted() {
+    let node = Arc::new(NodeView { provider_id: None, ..(*dead("n")).clone() });
+    let mut tracker = strict();
+    for second in (0..10_000).step_by(5) {
+        let (questions, _) = tracker.questions(&[node.clone()], secs(second));
+        assert!(questions.confirm.is_empty());
+        for node in questions.ordinary {
+            assert_eq!(tracker.ordinary(&node, Seen::Absent, secs(second)), None);
+        }
+    }
+    assert_eq!(tracker.ordinary(&node, Seen::Stopped, secs(10_000)), Some(Action::Taint(node)), "its taint is ours");
+}
+
+#[test]
+fn an_error_pauses_the_proof() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
-    assert_eq!(tracker.confirm(&node, Seen::Doubt, &GOOD, secs(5), wall()), None);
-    let (questions, _) = tracker.questions(&[node.clone()], secs(10));
-    assert_eq!(questions, Questions { ordinary: vec![node.clone()], confirm: vec![] });
-    assert_eq!(tracker.ordinary(&node, Seen::Absent, secs(10)), None);
-    assert_eq!(tracker.confirm(&node, Seen::Absent, &NONE, secs(300), wall()), None, "the long proof began at 10");
-    assert_eq!(tracker.confirm(&node, Seen::Absent, &NONE, secs(310), wall()), Some(Action::Delete(node)));
+    let mut at = |seen, second| tracker.confirm(&node, seen, &GOOD, secs(second), wall());
+    assert_eq!(at(Seen::Absent, 3), None);
+    assert_eq!(at(Seen::Doubt, 8), None);
+    assert_eq!(at(Seen::Absent, 13), None, "the ten seconds of errors do not count");
+    assert_eq!(at(Seen::Absent, 14), None, "four seconds so far");
+    assert_eq!(at(Seen::Absent, 15), Some(Action::Delete(node.clone())), "the three from before do count");
 }
 
 #[test]
@@ -217,8 +347,20 @@ fn an_unchanged_node_is_asked_about_less_and_less_often() {
     assert_eq!(asked, [0, 10, 30, 60, 90, 120]);
 }
 
+fn recorded(nodes: &[&Arc<NodeView>], answer: &Presence) -> InstanceRecords {
+    let records = InstanceRecords::default();
+    for node in nodes {
+        records.record(node, &Ok(answer.clone()));
+    }
+    records
+}
+
+fn found() -> Presence {
+    Presence::Found { power: Power::Running, meta: crate::provider::InstanceMetadata::default() }
+}
+
 #[test]
-fn controls_are_ready_initialised_and_from_the_suspects_zone_first() {
+fn controls_are_initialised_and_from_the_suspects_zone_first() {
     let ready = |name: &str, zone: &str| {
         let labels = [(wk::LABEL_ZONE, zone)].into_iter().collect();
         Arc::new(NodeView { labels, ..node(name, Some(ConditionStatus::True)) })
@@ -227,13 +369,54 @@ fn controls_are_ready_initialised_and_from_the_suspects_zone_first() {
     let mut ours: Vec<_> = (0..8).map(|i| ready(&format!("a{i}"), "a")).collect();
     ours.extend([ready("b0", "b"), suspect.clone(), dead("d")]);
     ours.push(with_taint(node("u", Some(ConditionStatus::True)), wk::TAINT_UNINITIALIZED));
+    let records = InstanceRecords::default();
     for turn in 0..10 {
-        let controls = choose_controls(&ours, &[suspect.clone()], turn);
+        let controls = choose_controls(&ours, &[suspect.clone()], &records, turn);
         assert_eq!(controls.len(), MAX_CONTROLS);
         assert_eq!(&*controls[0].name, "b0");
         assert!(controls.iter().all(|n| n.is_ready() && !n.is_uninitialized()));
     }
-    assert!(choose_controls(&[suspect.clone()], &[suspect], 0).is_empty());
+    assert!(choose_controls(&[suspect.clone()], &[suspect], &records, 0).is_empty());
+}
+
+#[test]
+fn controls_are_what_the_cloud_can_know() {
+    let ready = |name: &str| Arc::new(node(name, Some(ConditionStatus::True)));
+    let without_id = Arc::new(NodeView { provider_id: None, ..(*ready("virtual")).clone() });
+    let chosen = |ours: &[Arc<NodeView>], records: &InstanceRecords| -> Vec<String> {
+        choose_controls(ours, &[dead("s")], records, 0).iter().map(|node| node.name.to_string()).collect()
+    };
+    let none = InstanceRecords::default();
+    assert_eq!(
+        chosen(&[without_id, ready("r"), dead("d")], &none),
+        ["r"],
+        "with an ID, and Ready while nothing is known"
+    );
+    // Not Ready, but the cloud has it: enough to know that it is asked rightly.
+    assert_eq!(chosen(&[ready("r"), dead("d")], &recorded(&[&dead("d")], &found())), ["r", "d"]);
+    assert_eq!(chosen(&[dead("s")], &recorded(&[&dead("s")], &found())), [""; 0], "the suspect itself");
+    let five = ["a", "b", "c", "d", "e"].map(ready);
+    let ours = [&five[..], &[ready("aa")]].concat();
+    let lost = recorded(&[&ready("aa")], &Presence::NotFound);
+    assert_eq!(chosen(&ours, &lost), ["a", "b", "c", "d", "e"], "one that was not found comes last");
+    assert_eq!(chosen(&ours[3..], &lost), ["d", "e", "aa"]);
+    let most_lost = recorded(&[&five[1], &five[2], &five[3], &five[4]], &found());
+    for node in &five[1..] {
+        most_lost.record(node, &Ok(Presence::NotFound));
+    }
+    assert_eq!(chosen(&ours, &most_lost), ["b", "c", "d", "e", "a"], "only they can show that they are not gone");
+}
+
+#[test]
+fn the_cluster_is_counted_by_what_the_cloud_last_answered() {
+    let without_id = Arc::new(NodeView { provider_id: None, ..(*dead("x")).clone() });
+    let ready = |name: &str| Arc::new(node(name, Some(ConditionStatus::True)));
+    let ours = [dead("a"), dead("b"), dead("c"), without_id, ready("virtual"), ready("denied")];
+    let records = recorded(&[&ours[0], &ours[1], &ours[4]], &Presence::NotFound);
+    records.record(&ours[1], &Ok(found()));
+    records.record(&ours[5], &Ok(found()));
+    records.record(&ours[5], &Ok(Presence::NotFound));
+    assert_eq!(ClusterCount::of(&ours, &records), ClusterCount { gone: 2, all: 4 });
 }
 
 fn any_seen() -> impl Strategy<Value = Seen> {
@@ -247,35 +430,41 @@ fn any_seen() -> impl Strategy<Value = Seen> {
 }
 
 proptest! {
-    /// The invariant itself: whatever the cloud answers and however long, a deletion follows only two absences at
-    /// least a period apart with no sighting between, the last of them with trustworthy controls.
+    /// The invariant itself: whatever the cloud answers and however long, a deletion follows only answers of absence for
+    /// a period with no sighting in between, and evidence that the question is right.
     #[test]
     fn no_deletion_without_proof(
-        steps in prop::collection::vec((any_seen(), 0..=5_usize, 0..=5_usize, 1..20_u64), 1..60),
+        steps in prop::collection::vec(
+            (any_seen(), 0..=5_usize, (0..=1_usize, 0..=1_usize), any::<bool>(), 0..=3_usize, 1..20_u64),
+            1..60,
+        ),
     ) {
         let node = dead("n");
         let mut tracker = strict();
         let mut now = secs(0);
         let mut absent_since: Option<Duration> = None;
-        for (seen, asked, found, pause) in steps {
-            let controls = Controls { asked, found: found.min(asked) };
+        for (seen, found, (lost, still_lost), was_found, gone, pause) in steps {
+            let controls = Controls { found, lost, still_lost };
+            let record = was_found.then_some(WAS_FOUND);
+            let evidence = Evidence { controls, record, cluster: ClusterCount { gone, all: 3 } };
             let (questions, _) = tracker.questions(&[node.clone()], now);
             let action = if questions.confirm.is_empty() {
                 if questions.ordinary.is_empty() { now += secs(pause); continue }
                 tracker.ordinary(&node, seen, now)
             } else {
-                tracker.confirm(&node, seen, &controls, now, wall())
+                tracker.confirm(&node, seen, &evidence, now, wall())
             };
             match seen {
                 Seen::Absent => { absent_since.get_or_insert(now); }
+                Seen::Doubt => {}
                 _ => absent_since = None,
             }
             if matches!(action, Some(Action::Delete(_))) {
                 prop_assert_eq!(seen, Seen::Absent);
                 let proved = now.saturating_sub(absent_since.unwrap());
                 prop_assert!(proved >= PERIOD);
-                prop_assert!(controls.found * 2 >= controls.asked);
-                prop_assert!(controls.asked > 0 || proved >= LONG_PROOF);
+                prop_assert!(lost == 0 && gone < 2);
+                prop_assert!(found > 0 || (was_found && still_lost == 0));
             }
             now += secs(pause);
         }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     NodeLifecycleController,
-    plan::{self, Action, Seen, Tracker},
+    plan::{Action, Seen, Tracker},
 };
 use crate::{
     config::controllers::CLOUD_NODE_LIFECYCLE,
@@ -90,11 +90,10 @@ impl LifecyclePreview {
         }
         let mut answered: Vec<_> = questions.ordinary.iter().cloned().zip(answers).collect();
         for suspects in questions.confirm.chunks(self.controller.confirm_size()) {
-            let controls = plan::choose_controls(&ours, suspects, self.turn);
-            let (answers, controls) = self.controller.confirm(suspects, &controls).await;
+            let (judged, answers) = self.controller.confirm(&ours, suspects, self.turn).await;
             let wall = self.controller.cx.clock.now();
-            for (node, answer) in suspects.iter().zip(&answers) {
-                actions.extend(self.tracker.confirm(node, Seen::of(answer), &controls, elapsed(), wall));
+            for (node, seen, evidence) in judged {
+                actions.extend(self.tracker.confirm(&node, seen, &evidence, elapsed(), wall));
             }
             answered.extend(suspects.iter().cloned().zip(answers));
         }

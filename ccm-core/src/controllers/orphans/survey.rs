@@ -3,12 +3,10 @@
 use std::{
     any::Any,
     collections::{HashMap, HashSet},
-    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::plan::{Cause, Orphan, Standing, orphans};
@@ -209,9 +207,7 @@ impl Survey {
             let missing = || CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory");
             call(self.provider.inventory().ok_or_else(missing)?, op.clone()).await
         };
-        let call = AssertUnwindSafe(op.run(asked)).catch_unwind().await;
-        let result = call.unwrap_or_else(|panic| Err(panicked(operation, &*panic)));
-        let result = result.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
+        let result = op.run(asked).await.map_err(|error| op.uncanceled(error, || format!("{operation} did not end")));
         self.cloud.observe(operation, started.elapsed(), result.as_ref().err());
         result
     }

@@ -135,7 +135,7 @@ impl ServiceController {
             }
         });
         if let Some(slices) = &slices {
-            slices.follow(queue.clone());
+            slices.follow(&services, queue.clone());
         }
         let news = Arc::new(News { pacer: Mutex::default(), wake: Notify::new(), began });
         let sets = NodeSets::new(cx.clone());

@@ -93,6 +93,8 @@ pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<
         (Some(_), None) => Some(Urgency::Now),
         (None, Some(new)) => Some(pace(new)),
         (Some(old), Some(new)) if may_leave(old, new) => Some(Urgency::Now),
+        // The autoscaler gave up removing the node: without this it would get no traffic until another node changes.
+        (Some(old), Some(new)) if !is_backend(old) && is_backend(new) => Some(pace(new)),
         (Some(old), Some(new)) => is_news(old, new).then(|| pace(new)),
     }
 }

@@ -111,10 +111,7 @@ fn taints_labels_and_conditions_are_no_news() {
         ("nothing", node("a"), node("a")),
         ("excluded both", off(node("a")), excluded("1", node("a"))),
         ("other taint", node("a"), tainted("x", node("a"))),
-        ("autoscaler's taint", node("a"), leaving(node("a"))),
         ("autoscaler's taint while excluded", off(node("a")), off(leaving(node("a")))),
-        ("autoscaler's taint while not Ready", is(False, node("a")), is(False, leaving(node("a")))),
-        ("autoscaler's taint without provider ID", no_id(), leaving(no_id())),
         ("Ready false to unset", is(False, node("a")), node("a")),
         ("Ready false to true", is(False, node("a")), is(True, node("a"))),
         ("readiness while tainted", is(False, leaving(node("a"))), is(True, leaving(node("a")))),
@@ -124,6 +121,17 @@ fn taints_labels_and_conditions_are_no_news() {
     ] {
         assert_eq!(urgency(Some(&old), Some(&new)), None, "{name}");
         assert_eq!(urgency(Some(&new), Some(&old)), None, "{name}, back");
+    }
+}
+
+/// By itself the taint is no reason to act (KEP-3458): connections drain. That it goes is: the node serves again.
+#[test]
+fn the_autoscalers_taint_is_news_when_it_goes() {
+    use ConditionStatus::False;
+    let no_id = with_id(None, node("a"));
+    for (name, node) in [("plain", node("a")), ("not Ready", ready(Some(False), node("a"))), ("without ID", no_id)] {
+        assert_eq!(urgency(Some(&node), Some(&leaving(node.clone()))), None, "{name}: added");
+        assert_eq!(urgency(Some(&leaving(node.clone())), Some(&node)), Some(Urgency::Soon), "{name}: removed");
     }
 }
 
@@ -285,13 +293,14 @@ prop_compose! {
 proptest! {
     /// Else a balancer would keep backends that it should not have until its next comparison.
     #[test]
-    fn whatever_changes_a_set_is_news_unless_it_is_the_autoscalers_taint(
+    fn whatever_changes_a_set_is_news_unless_it_is_that_the_autoscalers_taint_comes(
         old in prop::option::of(any_node()), new in prop::option::of(any_node()),
     ) {
         let print = |node: &Option<NodeView>| set(&node.iter().cloned().collect::<Vec<_>>()).fingerprint;
         let untainted = |node: &Option<NodeView>| node.clone().map(|node| NodeView { taints: Box::default(), ..node });
         let by_taint_alone = print(&untainted(&old)) == print(&untainted(&new));
-        if print(&old) != print(&new) && !by_taint_alone {
+        let joins = new.as_ref().is_some_and(is_backend);
+        if print(&old) != print(&new) && (joins || !by_taint_alone) {
             prop_assert!(urgency(old.as_ref(), new.as_ref()).is_some());
         }
     }

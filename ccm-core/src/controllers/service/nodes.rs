@@ -88,7 +88,7 @@ impl NodeSets {
             let news_of = urgency(old.as_deref(), new.as_deref());
             let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
             let (was, is) = (old.is_some_and(|n| is_backend(&n)), new.is_some_and(|n| is_backend(&n)));
-            // The autoscaler's taint alone changes a set and is no news; nor are labels before the initialisation.
+            // The autoscaler's taint changes a set and is no news; nor are labels before the initialisation.
             if news_of.is_some() || was != is || relabelled {
                 state.lock().generation += 1;
             }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::node_set::loses_endpoints;
 use crate::{
-    k8s::EndpointSliceView,
+    k8s::{EndpointSliceView, ServiceView},
     runtime::{
         cache::{Cache, Change},
         queue::WorkQueue,
@@ -40,10 +40,16 @@ impl Slices {
         Some(self.by_service.lock().get(service).map(|slices| slices.values().cloned().collect()).unwrap_or_default())
     }
 
-    /// Keeps the index, and puts Services in line whose endpoints change: at once where one is lost, otherwise together
-    /// with what follows shortly.
-    pub(crate) fn follow(&self, queue: WorkQueue<Arc<str>>) {
-        let index = self.by_service.clone();
+    /// Keeps the index, and queues the Services of `services` whose endpoints change: at once where one is lost, otherwise
+    /// together with what follows shortly. Other Services have no load balancer, so their endpoints do not matter; one that
+    /// gets one is queued by its own change.
+    pub(crate) fn follow(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
+        let (index, services) = (self.by_service.clone(), services.clone());
+        let add = move |key: Arc<str>, after: Duration| {
+            if services.get(&key).is_some() {
+                queue.add_after(key, after);
+            }
+        };
         self.cache.on_change(move |change: &Change<EndpointSliceView>| {
             let (old, new) = match change {
                 Change::Added(new) => (None, Some(new)),
@@ -59,10 +65,10 @@ impl Slices {
             match (old, new) {
                 // A slice of another Service is not this one's new state.
                 (Some(old), Some(new)) if old.service == new.service && !loses_endpoints(old, new) => {
-                    queue.add_after(service_of(new), GATHER);
+                    add(service_of(new), GATHER);
                 }
-                (None, Some(new)) => queue.add_after(service_of(new), GATHER),
-                (old, new) => old.into_iter().chain(new).for_each(|slice| queue.add(service_of(slice))),
+                (None, Some(new)) => add(service_of(new), GATHER),
+                (old, new) => old.into_iter().chain(new).for_each(|slice| add(service_of(slice), Duration::ZERO)),
             }
         });
     }
@@ -80,4 +86,27 @@ fn forget(index: &mut ByService, slice: &EndpointSliceView) {
 
 fn service_of(slice: &EndpointSliceView) -> Arc<str> {
     format!("{}/{}", slice.namespace, slice.service).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::ServiceFields;
+
+    #[tokio::test(start_paused = true)]
+    async fn services_without_a_load_balancer_are_not_queued() {
+        let services = Cache::<ServiceView>::new(ServiceFields::default());
+        services.apply(ServiceView::named("shop", "balanced"));
+        let cache = Cache::<EndpointSliceView>::new(());
+        let (slices, queue) = (Slices::new(cache.clone()), WorkQueue::new());
+        slices.follow(&services, queue.clone());
+        for service in ["balanced", "plain"] {
+            let slice = EndpointSliceView::named("shop", &format!("{service}-1"), service);
+            cache.apply(slice.clone());
+            cache.apply(EndpointSliceView { resource_version: "2".into(), ..slice });
+            cache.remove(&format!("shop/{service}-1"), "");
+        }
+        assert_eq!(queue.len(), 1);
+        assert_eq!(&*queue.get().await, "shop/balanced");
+    }
 }

@@ -46,6 +46,8 @@ pub(crate) enum Trouble {
     Paused(Duration),
     /// Nodes are in doubt; nothing was asked.
     Doubt(Doubt),
+    /// The work panicked, in the provider's code or ours; what it said.
+    Panicked(String),
     Cloud {
         doing: Doing,
         error: CloudError,
@@ -81,6 +83,7 @@ impl Trouble {
             Self::Doubt(Doubt::MostGone { .. }) => BACKOFF.cap,
             Self::Doubt(_) => DOUBT_PAUSE,
             Self::Stopping => BACKOFF.delay(1),
+            Self::Panicked(_) => BACKOFF.delay(failures),
             Self::Cloud { error, .. } => error.retry_after().unwrap_or_else(|| match error.kind() {
                 // A change of the Service is looked at at once all the same.
                 _ if self.is_for_a_person() => BACKOFF.cap,
@@ -102,7 +105,7 @@ impl Trouble {
         match self {
             Self::Stopping | Self::Paused(_) => false,
             Self::Api { error, .. } => !error.is_race(),
-            Self::Doubt(_) | Self::Cloud { .. } => true,
+            Self::Doubt(_) | Self::Panicked(_) | Self::Cloud { .. } => true,
         }
     }
 
@@ -119,6 +122,10 @@ impl Trouble {
         match self {
             // Nodes in doubt concern every balancer at once, and the operator, not the owners.
             Self::Stopping | Self::Paused(_) | Self::Doubt(_) => None,
+            Self::Panicked(panic) => {
+                let note = format!("Error syncing load balancer: the work panicked: {panic}");
+                Some(("SyncLoadBalancerFailed", "panic", note))
+            }
             Self::Api { error, .. } if error.is_race() => None,
             Self::Api { doing, error } => Some((doing.reason(), "api", doing.note(&chain(error)))),
             Self::Cloud { doing, error } => {

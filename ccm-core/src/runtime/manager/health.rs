@@ -8,9 +8,11 @@ use std::sync::{
 use parking_lot::Mutex;
 
 use crate::runtime::{
+    cache::Cache,
     health::{Health, Kind, Registration},
     leader_election::LeaseHealth,
     progress::Progress,
+    reflector::Watched,
 };
 
 /// Adds upstream's check of the election: a leader whose renewals stopped long ago should have ended.
@@ -53,6 +55,16 @@ impl Checks {
     /// Notes whether caches are being filled.
     pub(super) fn filling(&self, filling: bool) {
         self.0.filling.store(filling, Ordering::Relaxed);
+    }
+
+    /// Adds the check of a cache, which fails nothing but says what is missing.
+    pub(super) fn cache<T: Watched>(&self, task: &'static str, cache: &Cache<T>) {
+        let cache = cache.clone();
+        let check = self.0.health.add(Kind::Progress, task, move || match cache.is_synced() {
+            true => Ok(()),
+            false => Err(format!("{0} are not listed yet, which needs the right to list and watch {0}", T::RESOURCE)),
+        });
+        self.0.registrations.lock().push(check);
     }
 
     /// Adds the check of a controller that was started, under its canonical name.

@@ -201,13 +201,12 @@ impl Manager {
         let host = base.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let build = |config: &kube::Config, name: &str| {
             let mut config = config.clone();
-            // Attempts are counted by the queues; retries behind their back would repeat writes unseen.
-            config.default_retry = false;
+            // Nothing is tried again here: attempts are counted by the queues, and retries would repeat writes unseen.
             config.headers.retain(|(header, _)| header != http::header::USER_AGENT);
             if let Ok(agent) = http::HeaderValue::from_str(&config::client::user_agent(&product, name)) {
                 config.headers.push((http::header::USER_AGENT, agent));
             }
-            kube::Client::try_from(config).map_err(|error| ManagerError::Client(Box::new(error)))
+            config::client::connect::client(&config).map_err(|error| ManagerError::Client(Box::new(error)))
         };
         // Built once here, so that a bad certificate is an error now and not in a controller.
         let mut clients = BTreeMap::new();

@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use super::{ManagerError, wiring::Wiring};
+use super::{
+    ManagerError,
+    wiring::{Wiring, Work},
+};
 use crate::{
     config::controllers as names,
     controllers::service::{ServiceController, ServiceControllerConfig, Slices},
@@ -24,7 +27,12 @@ impl Wiring<'_> {
         };
         let fields = ServiceFields { classes: balancers.classes() };
         let services = Cache::<ServiceView>::new(fields.clone());
-        self.watch("service-cache", &services);
+        match self.work {
+            // Nodes and routes need no right to see Services.
+            Work::Lead => self.watch_for_some("service-cache", &services),
+            // A comparison is complete or an error.
+            Work::Preview { .. } => self.watch("service-cache", &services),
+        }
         self.context.services = Some(Arc::new(services.clone()));
         let slices = balancers.takes_endpoints().then(|| {
             let cache = Cache::<EndpointSliceView>::new(());

@@ -12,9 +12,10 @@ use crate::{
     k8s::well_known as wk,
     runtime::{
         api::{ApiMetrics, Guard, RateLimit},
+        cache::Cache,
         events::EventMetrics,
         gate::WriteGate,
-        reflector::CacheMetrics,
+        reflector::{CacheMetrics, Watched},
     },
     telemetry::{
         controllers::ControllerMetrics,
@@ -68,6 +69,11 @@ impl Telemetry {
     /// Notes that they are full.
     pub(super) fn filled(&self) {
         self.checks.filling(false);
+    }
+
+    /// Adds the check of a cache that some wait for while others go on.
+    pub(super) fn needs<T: Watched>(&self, task: &'static str, cache: &Cache<T>) {
+        self.checks.cache(task, cache);
     }
 
     /// Notes that the controllers begin.

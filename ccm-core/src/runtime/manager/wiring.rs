@@ -160,9 +160,11 @@ impl<'a> Wiring<'a> {
         self.fill(task, cache, None);
     }
 
-    /// Has a cache filled and kept that only some objects need: the others do not wait for it longer than a moment, as it
-    /// may be the one right that the role does not have.
+    /// Has a cache filled and kept that only some need, and that those wait for by themselves: the others do not wait for it
+    /// longer than a moment, as it may be the one right that the role does not have. As long as it is missing, a health check
+    /// of the task's name says so.
     pub(super) fn watch_for_some<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+        self.telemetry.needs(task, cache);
         self.fill(task, cache, Some(MOMENT));
     }
 

@@ -9,8 +9,8 @@ use super::{
     wire::{EntryProto, NodeProto, ObjectMetaProto, TaintProto},
 };
 use crate::k8s::{
-    AddressType, ConditionStatus, LabelMap, NodeAddress, NodeCondition, NodeFields, NodeView, Taint, TaintEffect,
-    well_known as wk,
+    AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
+    TaintEffect, well_known as wk,
 };
 
 impl Watched for NodeView {
@@ -154,6 +154,7 @@ impl Facts {
             pod_cidrs: pod_cidrs.into_iter().map(Arc::from).collect(),
             ready: condition(wk::CONDITION_READY),
             network_unavailable: condition(wk::CONDITION_NETWORK_UNAVAILABLE),
+            machine: MachineId::of(&self.system_uuid),
             system_uuid: Some(self.system_uuid).filter(|id| fields.system_uuid && !id.is_empty()).map(Into::into),
             addresses: addresses(&self.name, self.addresses, decoder),
         })

@@ -257,11 +257,11 @@ async fn the_subcommand_ends_in_time_and_says_what_is_wrong_with_the_provider() 
     let expected = [
         (Wrong::StartHangs, "within the time given by --timeout"),
         (Wrong::StartPanics, "panicked in start: a bug"),
-        (Wrong::ListPanics, "panicked in list_owned: a bug"),
+        (Wrong::ListPanics, "the provider panicked: a bug"),
         (Wrong::ListHangs, "within the time given by --timeout"),
         (Wrong::ListNeverEnds, "within the time given by --timeout"),
         (Wrong::ListsOthers, "failed: it is said to be deleted, but is still listed"),
-        (Wrong::DeletePanics, "failed: the provider panicked in delete_owned: a bug"),
+        (Wrong::DeletePanics, "failed: the provider panicked: a bug"),
         (Wrong::DeleteHangs, "failed: delete_owned did not end"),
         (Wrong::DeleteLies, "failed: it is said to be deleted, but is still listed"),
         (Wrong::DeleteWaits, "pending: the cloud is at it"),

@@ -441,3 +441,32 @@ async fn a_comparison_that_fails_changes_nothing_and_does_not_hold_up_the_rest()
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.nodes_behind("web"), ["a", "b"]);
 }
+
+/// The provider's code has a bug that one Service brings out before any call, and another one in a call.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_the_providers_code_panics_about_spoils_no_other() {
+    let (world, provider, ccm) = world_of(|call| {
+        assert_ne!(call.service, "in-a-call", "a bug");
+        None
+    })
+    .await;
+    provider.interpret_by(|service, claim| {
+        assert_ne!(&*service.name, "at-once", "a bug");
+        claim
+    });
+    for name in ["at-once", "in-a-call", "web"] {
+        world.serve(name).await;
+    }
+    world.until_served(&["web"], secs(60)).await;
+    tokio::time::sleep(secs(600)).await;
+    assert!(ccm.is_running());
+    let notes = world.notes("SyncLoadBalancerFailed");
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes.iter().all(|note| note.contains("panicked") && note.contains("a bug")), "{notes:?}");
+    assert!(
+        ccm.metric("ccm_reconciles_total", &[("controller", "service-lb-controller"), ("outcome", "failed")]) > 5.0
+    );
+    provider.answer_well();
+    provider.interpret_by(|_, claim| claim);
+    world.until_served(&["at-once", "in-a-call"], secs(340)).await;
+}

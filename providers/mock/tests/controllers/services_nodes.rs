@@ -398,6 +398,20 @@ async fn nodes_are_followed_while_a_change_is_refused() {
     }
 }
 
+/// A change that fails again and again, for a reason that may last for hours: the nodes of what serves are followed.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_followed_while_a_change_fails_again_and_again() {
+    let (world, provider, _ccm) = web_on_two_nodes().await;
+    provider.answer(|call: &Call| (call.verb == "ensure").then(|| Answer::Fail(CloudError::transient("it is broken"))));
+    world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await;
+    tokio::time::sleep(secs(600)).await;
+    world.delete_node("b").await;
+    world.have_nodes(["c"]).await;
+    let took = world.until("nodes are followed", secs(400), || world.nodes_behind("web") == ["a", "c"]).await;
+    assert!(took <= secs(45), "{took:?}");
+    assert_eq!(world.balancers("web")[0].ports.len(), 1);
+}
+
 /// A comparison that fails has nothing to do with nodes that leave.
 #[tokio::test(start_paused = true)]
 async fn a_comparison_that_fails_holds_back_no_node() {

@@ -11,9 +11,11 @@ use ccm_core::{
     runtime::{health::Kind, manager::Exit},
 };
 use ccm_mock::MockProvider;
+use ccm_testkit::apiserver::{Action, Match};
+use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::world::{Ccm, World, is_initialized, secs};
+use crate::world::{AGENT, Ccm, World, is_initialized, secs};
 
 /// A provider that asks its cloud for something when it starts.
 struct Asking {
@@ -58,5 +60,33 @@ async fn a_cloud_that_is_down_when_leadership_is_won_is_waited_for() {
     world.until("initialised", secs(140), || is_initialized(&world.node("n1"))).await;
     assert_eq!(failing(&ccm), vec![]);
     assert!(provider.attempts.load(Ordering::Relaxed) < 30);
+    assert_eq!(ccm.stop().await, Exit::Stopped);
+}
+
+/// The role lacks one right, as after somebody cut it down: what needs it waits for it, all else works.
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_missing_is_shown() {
+    let world = World::provisioned();
+    let denied = Action::Error { code: StatusCode::FORBIDDEN, retry_after: None };
+    let reads = Match::resource("services").user_agent(AGENT);
+    let fault = world.server.faults().add(reads, denied);
+    let ccm = world.start(&["--controllers=cloud-node,cloud-node-lifecycle,service"]);
+    world.join(["n1"]).await;
+    world.until("initialised", secs(30), || is_initialized(&world.node("n1"))).await;
+    let missing = |ccm: &Ccm| {
+        let failing = ccm.health.checks().into_iter().filter_map(|check| Some((check.kind(), check.run().err()?)));
+        failing.collect::<Vec<_>>()
+    };
+    let [(Kind::Progress, why)] = &missing(&ccm)[..] else { panic!("{:?}", missing(&ccm)) };
+    assert!(why.contains("the right to list and watch services"), "{why}");
+    assert_eq!(ccm.metric("ccm_degraded", &[("name", "service-cache")]), 1.0);
+    tokio::time::sleep(secs(3600)).await;
+    assert!(ccm.is_running());
+
+    // Somebody grants it.
+    world.serve("web").await;
+    world.server.faults().remove(fault);
+    world.until_served(&["web"], secs(120)).await;
+    assert_eq!(missing(&ccm), []);
     assert_eq!(ccm.stop().await, Exit::Stopped);
 }

@@ -140,6 +140,16 @@ impl Instances for Planted {
             return Ok(each.collect());
         }
         let answers = inner.describe(op, queries).await;
+        if self.bug == Bug::FirstPage {
+            let mut answers = answers?;
+            for (answer, query) in answers.iter_mut().zip(queries) {
+                // By now it is on the second page.
+                if &*query.node.name == "b" && !query.node.is_uninitialized() {
+                    *answer = Ok(Presence::NotFound);
+                }
+            }
+            return Ok(answers);
+        }
         if self.bug != Bug::GoneOnError {
             return answers;
         }

@@ -35,7 +35,7 @@ const BASE: Scenario = Scenario {
     story: |world| Box::pin(join(world, &["a", "b", "c"])),
 };
 
-pub(super) static ALL: [Scenario; 8] = [
+pub(super) static ALL: [Scenario; 9] = [
     BASE,
     Scenario {
         name: "node-leaves",
@@ -56,6 +56,16 @@ pub(super) static ALL: [Scenario; 8] = [
         about: "a node is deleted by an operator and joins again under its name",
         before: Some(|world| Box::pin(join(world, &["a", "b"]))),
         story: |world| Box::pin(return_to(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "cloud-denies",
+        about: "no node is Ready, a new process has never seen an instance, and the cloud denies all of them for a while",
+        // Few questions, so that there are few points.
+        flags: &["--controllers=cloud-node,cloud-node-lifecycle", "--node-monitor-period=60s"],
+        before: Some(|world| Box::pin(join(world, &["a", "b", "c", "d", "e"]))),
+        between: Some(|world| Box::pin(all_denied(world))),
+        story: |world| Box::pin(denials_end(world)),
         ..BASE
     },
     Scenario {
@@ -111,6 +121,20 @@ async fn stop_and_start(world: &World) -> Result<(), String> {
     world.power("b", PowerState::Stopped).await?;
     settled(world).await?;
     world.power("b", PowerState::Running).await
+}
+
+async fn all_denied(world: &World) -> Result<(), String> {
+    for node in ["a", "b", "c", "d", "e"] {
+        world.silence(node).await?;
+    }
+    world.deny_instances(true)
+}
+
+/// Longer than every proof that the framework knows of: five minutes, and two questions a minute apart.
+async fn denials_end(world: &World) -> Result<(), String> {
+    tokio::time::sleep(Duration::from_secs(500)).await;
+    world.deny_instances(false)?;
+    world.destroy("a").await
 }
 
 async fn return_to(world: &World) -> Result<(), String> {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     config::controllers as names,
+    error::caught,
     k8s::ServiceView,
     provider::{
         BackendSet, Backends, Claim, CloudError, Depth, Digest, ErrorKind, EventKind, InvalidInput, LbOutcome, LbSpec,
@@ -30,6 +31,9 @@ use crate::{
 
 /// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
 const PENDING: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+/// After so many failures of `ensure` in a row, the backends of what there is are brought in line by themselves: whatever
+/// fails may fail for hours, and nodes come and go meanwhile.
+const PATIENCE_WITH_FAILURES: u32 = 3;
 /// Why a Service with endpoints as backends waits.
 const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the right to list and watch \
                             endpointslices.discovery.k8s.io";
@@ -77,7 +81,12 @@ impl ServiceController {
     pub(super) async fn sync(&self, key: &Arc<str>, known: Known) -> (Known, Next) {
         let mut look = Look::new(key, self.services.get(key), known);
         let work = async move {
-            let next = match self.look(&mut look).await {
+            let looked = caught(Box::pin(self.look(&mut look))).await;
+            if looked.is_err() {
+                // Nobody knows how far it came.
+                look.known.applied = None;
+            }
+            let next = match looked.unwrap_or_else(|panic| Err(Trouble::Panicked(panic))) {
                 Ok(next) => next,
                 Err(trouble) => self.fail(&mut look, &trouble),
             };
@@ -235,24 +244,36 @@ impl ServiceController {
         self.tell_if_empty(look, &wanted.spec);
         let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
         (look.known.applied, look.known.attempted, look.known.deleted) = (None, true, false);
-        if let Err(error) = &outcome.result
-            && error.kind().is_refusal()
-            && !wanted.service.status.ingress.is_empty()
-        {
-            self.serve_on(look, wanted).await;
+        match &outcome.result {
+            Ok(_) => (look.known.failed_ensures, look.known.followed) = (0, None),
+            Err(error) => {
+                look.known.failed_ensures += 1;
+                // Other backends than those that are in line do not wait as long as the change.
+                look.serves_on = look.known.followed == Some(wanted.fingerprint);
+                // Not where the cloud itself says when to come again.
+                let fails_on = error.kind() == ErrorKind::Transient
+                    && error.retry_after().is_none()
+                    && look.known.failed_ensures >= PATIENCE_WITH_FAILURES
+                    && !look.serves_on;
+                if (fails_on || error.kind().is_refusal()) && !wanted.service.status.ingress.is_empty() {
+                    self.serve_on(look, wanted).await;
+                }
+            }
         }
         self.conclude(look, wanted, outcome, Doing::Ensure).await
     }
 
-    /// Brings the backends of what there is in line although what is wanted now is refused: it serves on, and its nodes come
-    /// and go. The refusal is told, this is tried again with it.
+    /// Brings the backends of what there is in line although what is wanted now is refused, or fails again and again: it
+    /// serves on, and its nodes come and go. The failure is told, this is tried again with it.
     async fn serve_on(&self, look: &mut Look, wanted: &Wanted) {
         look.serves_on = true;
         let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await;
+        let done = matches!(outcome, Ok(LbOutcome { result: Ok(Progress::Done), .. }));
+        look.known.followed = done.then_some(wanted.fingerprint);
         if let Ok(LbOutcome { result: Err(error), .. }) = outcome
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(service = %look.key, error = error.chain(), "backends of a refused service not synced");
+            tracing::warn!(service = %look.key, error = error.chain(), "backends not synced of a service whose load balancer cannot be changed");
         }
     }
 

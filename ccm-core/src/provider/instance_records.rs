@@ -1,0 +1,126 @@
+//! What the cloud has answered about instances since the process started: the evidence that deletions of Nodes need.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+
+use super::{CloudError, Power, Presence};
+use crate::k8s::{MachineId, NodeView};
+
+/// Answers about instances, by provider ID. The [`Coalescer`](super::Coalescer) records every one; the node-lifecycle
+/// controller reads them.
+#[derive(Debug, Default)]
+pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
+
+/// What is known of one provider ID. Errors leave it as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstanceRecord {
+    /// Whether the cloud has ever found the instance, as far as this process has seen.
+    pub(crate) was_found: bool,
+    /// Whether the cloud found it when it was last asked.
+    pub(crate) is_found: bool,
+    /// The machine that the Node reported when the instance was last found.
+    pub(crate) machine: Option<MachineId>,
+}
+
+impl InstanceRecords {
+    /// Records what the cloud answered about a node. An answer about a node without provider ID counts for the instance
+    /// that it names.
+    pub(crate) fn record(&self, node: &NodeView, answer: &Result<Presence, CloudError>) {
+        match answer {
+            Err(_) => {}
+            Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => {
+                if let Some(id) = &node.provider_id {
+                    self.0.lock().entry(id.clone()).or_default().is_found = false;
+                }
+            }
+            Ok(Presence::Found { meta, .. }) => {
+                let id = node.provider_id.clone().or_else(|| meta.provider_id.as_deref().map(Arc::from));
+                if let Some(id) = id {
+                    let found = InstanceRecord { was_found: true, is_found: true, machine: node.machine };
+                    self.0.lock().insert(id, found);
+                }
+            }
+        }
+    }
+
+    /// Returns what is known of the instance of a node; `None` when the cloud has not answered about it yet.
+    pub(crate) fn of(&self, node: &NodeView) -> Option<InstanceRecord> {
+        self.0.lock().get(node.provider_id.as_ref()?).copied()
+    }
+
+    /// Forgets instances that no node has any more, once there are many of them.
+    pub(crate) fn prune(&self, nodes: &[Arc<NodeView>]) {
+        /// So that a small cluster is not counted through again and again.
+        const SLACK: usize = 100;
+        let mut records = self.0.lock();
+        if records.len() > 2 * nodes.len() + SLACK {
+            let used: std::collections::HashSet<&Arc<str>> =
+                nodes.iter().filter_map(|node| node.provider_id.as_ref()).collect();
+            records.retain(|id, _| used.contains(id));
+            records.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::InstanceMetadata;
+
+    fn node(id: Option<&str>) -> NodeView {
+        NodeView { provider_id: id.map(Arc::from), machine: MachineId::of("machine"), ..NodeView::named("n") }
+    }
+
+    fn found(power: Power, id: Option<&str>) -> Presence {
+        let meta = InstanceMetadata { provider_id: id.map(Into::into), ..InstanceMetadata::default() };
+        Presence::Found { power, meta }
+    }
+
+    #[test]
+    fn a_record_says_what_was_last_answered_and_whether_it_was_ever_found() {
+        let records = InstanceRecords::default();
+        let asked = node(Some("a"));
+        records.record(&asked, &Err(CloudError::transient("no answer")));
+        assert_eq!(records.of(&asked), None, "an error says nothing");
+
+        records.record(&asked, &Ok(Presence::NotFound));
+        assert_eq!(records.of(&asked), Some(InstanceRecord::default()));
+
+        records.record(&asked, &Ok(found(Power::Stopped, None)));
+        let there = InstanceRecord { was_found: true, is_found: true, machine: asked.machine };
+        assert_eq!(records.of(&asked), Some(there));
+        records.record(&asked, &Err(CloudError::transient("no answer")));
+        assert_eq!(records.of(&asked), Some(there), "an error says nothing");
+
+        let gone = Some(InstanceRecord { is_found: false, ..there });
+        records.record(&asked, &Ok(found(Power::Terminated, None)));
+        assert_eq!(records.of(&asked), gone);
+        records.record(&asked, &Ok(Presence::NotFound));
+        assert_eq!(records.of(&asked), gone);
+    }
+
+    #[test]
+    fn a_node_that_was_asked_about_by_name_counts_for_the_instance_that_the_answer_names() {
+        let records = InstanceRecords::default();
+        records.record(&node(None), &Ok(Presence::NotFound));
+        records.record(&node(None), &Ok(found(Power::Running, None)));
+        assert!(records.0.lock().is_empty());
+        records.record(&node(None), &Ok(found(Power::Running, Some("a"))));
+        assert!(records.of(&node(Some("a"))).is_some_and(|record| record.was_found));
+        assert_eq!(records.of(&node(None)), None);
+    }
+
+    #[test]
+    fn instances_that_no_node_has_are_forgotten() {
+        let records = InstanceRecords::default();
+        for number in 0..103 {
+            records.record(&node(Some(&format!("i{number}"))), &Ok(Presence::NotFound));
+        }
+        records.prune(&[Arc::new(node(Some("i0"))), Arc::new(node(Some("i1")))]);
+        assert_eq!(records.0.lock().len(), 103, "not too many yet");
+        records.prune(&[Arc::new(node(Some("i0")))]);
+        assert_eq!(records.0.lock().len(), 1);
+        assert!(records.of(&node(Some("i0"))).is_some());
+    }
+}
