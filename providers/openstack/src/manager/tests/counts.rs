@@ -109,17 +109,18 @@ fn shortened(route: &str) -> Option<(&'static str, &str)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_nodes_take_a_few_lists_of_servers() {
-    let cluster = Cluster::new(sized(150, 1000).unwrap()).await;
+    let nodes = sized(150, 1000).unwrap();
+    let cluster = Cluster::new(nodes).await;
     let _running = cluster.start(&["--controllers=cloud-node,cloud-node-lifecycle"]).await;
     cluster.join(|_, spec| spec).await;
     cluster.until_initialized().await;
-    let made = cluster.tally("initialise 1,000 nodes");
+    let made = cluster.tally(&format!("initialise {nodes} nodes"));
     assert!(made.of("nova GET servers/detail") <= 5, "{made:?}");
     assert!(made.sum() <= 8, "{made:?}");
 
     // Addresses are refreshed every five minutes: a thousand servers are a page and an empty one.
     tokio::time::sleep(60 * MINUTE).await;
-    let hour = cluster.tally("an hour of 1,000 nodes");
+    let hour = cluster.tally(&format!("an hour of {nodes} nodes"));
     assert!(hour.sum() <= 39, "{hour:?}");
 }
 
@@ -151,7 +152,7 @@ async fn a_balancer_with_one_port_takes_at_most_six_requests_beside_polls() {
 async fn three_hundred_services_cost_nothing_but_what_changes() {
     let services = sized(40, 300).unwrap();
     let (mut cluster, running) = Cluster::served(3, services).await;
-    let (made, polls) = cluster.tally("create all load balancers").without_polls();
+    let (made, polls) = cluster.tally(&format!("create {services} load balancers")).without_polls();
     assert!(made.sum() <= 3 * services + 1, "{made:?}");
     assert!(polls <= 60, "{polls}");
 
@@ -183,7 +184,7 @@ async fn three_hundred_services_cost_nothing_but_what_changes() {
 
     let names: Vec<String> = (0..services).map(|n| format!("web{n}")).collect();
     cluster.withdraw(&names).await;
-    let (deleted, polls) = cluster.tally("delete all load balancers").without_polls();
+    let (deleted, polls) = cluster.tally(&format!("delete {services} load balancers")).without_polls();
     assert!(deleted.sum() <= 4 * services + 1, "{deleted:?}");
     // Each is looked at before it is deleted, and asked for alone before it counts as gone.
     assert!(polls <= 2 * services + 30, "{polls}");
@@ -199,7 +200,7 @@ async fn routes_cost_one_request_a_pass() {
     cluster.until_initialized().await;
     tokio::time::sleep(5 * MINUTE).await;
     assert_eq!(cluster.stage.router().routes.len(), nodes);
-    let (made, passes) = cluster.tally("initialise all nodes and make their routes").without_passes();
+    let (made, passes) = cluster.tally(&format!("initialise {nodes} nodes and make their routes")).without_passes();
     assert_eq!(made.of("neutron PUT ports/{id}"), nodes, "pairs of each node's port: {made:?}");
     assert!(made.sum() <= nodes + 25, "{made:?}");
     assert!(passes <= 40, "{passes}");
