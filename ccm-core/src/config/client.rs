@@ -8,7 +8,7 @@ use std::{
 };
 
 use http::{HeaderValue, Uri, header};
-use hyper_util::client::proxy::matcher::Matcher;
+use ipnet::IpNet;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
 
@@ -194,16 +194,44 @@ fn proxy_for(
     let host = destination.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_this_host = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     let none = set("NO_PROXY").or_else(|| set("no_proxy")).map(|(_, list)| list).unwrap_or_default();
-    // Whichever it is: the list alone decides.
-    let excludes_all = none.split(',').any(|entry| entry.trim() == "*");
-    let any = Matcher::builder().all("http://proxy").no(none).build();
-    if is_this_host || excludes_all || any.intercept(destination).is_none() {
+    let port = destination.port_u16().unwrap_or(if destination.scheme_str() == Some("https") { 443 } else { 80 });
+    if is_this_host || none.split(',').any(|entry| excludes(entry.trim(), host, port)) {
         return Ok(None);
     }
     let url = if value.contains("://") { value } else { format!("http://{value}") };
     match url.parse().ok().filter(connect::is_proxy) {
         Some(proxy) => Ok(Some(proxy)),
         None => Err(ClientConfigError::Proxy { variable }),
+    }
+}
+
+/// Whether an entry of `NO_PROXY` excludes a host: `*`, a network, an address, or a domain with what is below it (behind a dot,
+/// what is below it alone), the last two with a port or for all.
+fn excludes(entry: &str, host: &str, port: u16) -> bool {
+    if entry.is_empty() || entry == "*" {
+        return entry == "*";
+    }
+    let address = host.parse::<IpAddr>().ok();
+    if let Ok(network) = entry.parse::<IpNet>() {
+        return address.is_some_and(|address| network.contains(&address));
+    }
+    // An IPv6 address has colons of its own, and brackets where a port follows.
+    let (name, of_port) = match entry.rsplit_once(':') {
+        Some((name, of_port)) if !name.contains(':') || name.ends_with(']') => (name, Some(of_port)),
+        _ => (entry, None),
+    };
+    if of_port.is_some_and(|of_port| of_port.parse() != Ok(port)) {
+        return false;
+    }
+    let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
+    let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(&name);
+    if let Ok(excluded) = name.parse::<IpAddr>() {
+        return address == Some(excluded);
+    }
+    let host = host.to_ascii_lowercase();
+    match name.strip_prefix('.') {
+        Some(_) => host.ends_with(name),
+        None => host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
     }
 }
 

@@ -289,12 +289,26 @@ async fn call(
     let Some(instances) = provider.instances() else {
         return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances")); queries.len()];
     };
-    let (mut answers, panicked) = describe(instances, op, metrics, queries).await;
-    if panicked && queries.len() > 1 {
-        // It may be one node that the provider's code cannot take: the others of its batch must not wait for that to be mended.
-        answers.clear();
-        for query in queries {
-            answers.extend(describe(instances, op, metrics, std::slice::from_ref(query)).await.0);
+    // It may be one node that the provider's code cannot take: the others of its batch must not wait for that to be mended. The
+    // batch is cut in halves until that node is alone.
+    let mut answers = Vec::with_capacity(queries.len());
+    let mut parts = vec![queries];
+    while let Some(part) = parts.pop() {
+        let (described, panicked) = describe(instances, op, metrics, part).await;
+        if panicked && part.len() > 1 {
+            let (first, second) = part.split_at(part.len() / 2);
+            parts.extend([second, first]);
+            continue;
+        }
+        let refused = described.iter().filter_map(|answer| answer.as_ref().err());
+        let refused =
+            refused.into_iter().find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
+        let refused = refused.cloned();
+        answers.extend(described);
+        // Nothing more is asked of a cloud that wants to be left alone.
+        if let Some(error) = refused {
+            answers.resize(queries.len(), Err(error));
+            break;
         }
     }
     answers

@@ -1,8 +1,10 @@
 //! What the cloud has answered about instances since the process started: the evidence that deletions of Nodes need.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+
+use tokio::time::Instant;
 
 use super::{CloudError, Power, Presence};
 use crate::k8s::{MachineId, NodeView};
@@ -21,6 +23,8 @@ pub(crate) struct InstanceRecord {
     pub(crate) is_found: bool,
     /// The machine that the Node reported when the instance was last found.
     pub(crate) machine: Option<MachineId>,
+    /// Since when the cloud does not find what it once found.
+    pub(crate) lost_since: Option<Instant>,
 }
 
 impl InstanceRecords {
@@ -29,16 +33,25 @@ impl InstanceRecords {
     pub(crate) fn record(&self, node: &NodeView, answer: &Result<Presence, CloudError>) {
         match answer {
             Err(_) => {}
-            Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => {
-                if let Some(id) = &node.provider_id {
-                    self.0.lock().entry(id.clone()).or_default().is_found = false;
+            Ok(Presence::NotFound) => {
+                let Some(id) = &node.provider_id else { return };
+                let mut records = self.0.lock();
+                let record = records.entry(id.clone()).or_default();
+                record.is_found = false;
+                if record.was_found {
+                    record.lost_since.get_or_insert_with(Instant::now);
                 }
             }
-            Ok(Presence::Found { meta, .. }) => {
+            // One that has ended and is still listed is known to the cloud, which is what a record says.
+            Ok(Presence::Found { power, meta }) => {
                 let id = node.provider_id.clone().or_else(|| meta.provider_id.as_deref().map(Arc::from));
-                if let Some(id) = id {
-                    let found = InstanceRecord { was_found: true, is_found: true, machine: node.machine };
-                    self.0.lock().insert(id, found);
+                let Some(id) = id else { return };
+                let mut records = self.0.lock();
+                let record = records.entry(id).or_default();
+                (record.was_found, record.is_found, record.lost_since) = (true, true, None);
+                // Another machine may have its name already.
+                if *power != Power::Terminated {
+                    record.machine = node.machine;
                 }
             }
         }
@@ -47,6 +60,11 @@ impl InstanceRecords {
     /// Returns what is known of the instance of a node; `None` when the cloud has not answered about it yet.
     pub(crate) fn of(&self, node: &NodeView) -> Option<InstanceRecord> {
         self.0.lock().get(node.provider_id.as_ref()?).copied()
+    }
+
+    /// Returns for how long the cloud has not found the instance of a node that it once found; `None` while it does.
+    pub(crate) fn lost_for(&self, node: &NodeView) -> Option<Duration> {
+        self.of(node)?.lost_since.map(|since| since.elapsed())
     }
 
     /// Forgets instances that no node has any more, once there are many of them.
@@ -77,8 +95,8 @@ mod tests {
         Presence::Found { power, meta }
     }
 
-    #[test]
-    fn a_record_says_what_was_last_answered_and_whether_it_was_ever_found() {
+    #[tokio::test(start_paused = true)]
+    async fn a_record_says_what_was_last_answered_and_whether_it_was_ever_found() {
         let records = InstanceRecords::default();
         let asked = node(Some("a"));
         records.record(&asked, &Err(CloudError::transient("no answer")));
@@ -88,16 +106,22 @@ mod tests {
         assert_eq!(records.of(&asked), Some(InstanceRecord::default()));
 
         records.record(&asked, &Ok(found(Power::Stopped, None)));
-        let there = InstanceRecord { was_found: true, is_found: true, machine: asked.machine };
+        let there =
+            InstanceRecord { was_found: true, is_found: true, machine: asked.machine, ..InstanceRecord::default() };
         assert_eq!(records.of(&asked), Some(there));
         records.record(&asked, &Err(CloudError::transient("no answer")));
         assert_eq!(records.of(&asked), Some(there), "an error says nothing");
 
-        let gone = Some(InstanceRecord { is_found: false, ..there });
         records.record(&asked, &Ok(found(Power::Terminated, None)));
-        assert_eq!(records.of(&asked), gone);
-        records.record(&asked, &Ok(Presence::NotFound));
-        assert_eq!(records.of(&asked), gone);
+        assert_eq!(records.of(&asked), Some(there), "the cloud knows it");
+        let lost_since = Some(Instant::now());
+        for _ in 0..2 {
+            records.record(&asked, &Ok(Presence::NotFound));
+            assert_eq!(records.of(&asked), Some(InstanceRecord { is_found: false, lost_since, ..there }));
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        records.record(&asked, &Ok(found(Power::Running, None)));
+        assert_eq!(records.of(&asked), Some(there));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
 use hyper_util::{
     client::{
         legacy::{
@@ -104,6 +105,14 @@ where
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .map_request(|request: Request<Body>| {
+            tracing::trace!(method = %request.method(), url = %request.uri(), "requesting");
+            request
+        })
+        .map_response(|response: Response<Incoming>| {
+            tracing::trace!(status = response.status().as_u16(), "answered");
+            response
+        })
         .map_err(BoxError::from)
         .service(http);
     Ok(kube::Client::new(service, config.default_namespace.clone()))
@@ -159,7 +168,7 @@ mod tests {
         let mut config = kube::Config::new(format!("http://{api}").parse().unwrap());
         config.proxy_url = Some(format!("http://some%40body:pass%3Aword@{proxy}").parse().unwrap());
         let client = client(&config).unwrap();
-        let text = client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        let text = client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
         assert!(text.contains("\"minor\":\"36\""), "{text}");
         drop(client);
         assert!(served.await.unwrap().starts_with("GET /version"));
@@ -176,7 +185,7 @@ mod tests {
     async fn without_a_proxy_requests_go_straight_there() {
         let (api, served) = api_server().await;
         let client = client(&kube::Config::new(format!("http://{api}").parse().unwrap())).unwrap();
-        client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
         assert!(served.await.unwrap().starts_with("GET /version"));
     }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     apply::Deleted,
     metrics::{Deletion, LifecycleMetrics},
-    plan::{Action, ClusterCount, Controls, Evidence, MAX_CONTROLS, Refusal, Safety, Seen, Tracker},
+    plan::{Action, ClusterCount, Controls, Denied, Evidence, MAX_CONTROLS, Refusal, Safety, Seen, Tracker},
 };
 use super::{ControllerContext, report::Reports};
 use crate::{
@@ -150,9 +150,9 @@ impl NodeLifecycleController {
 
         // The records hold the new answers by now.
         let tally = Controls::tally(of_controls.iter().map(Seen::of).zip(before));
-        let cluster = ClusterCount::of(ours, records);
+        let (cluster, denied) = (ClusterCount::of(ours, records), Denied::of(ours, records));
         let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
-            let evidence = Evidence { controls: tally, cluster, record: records.of(node) };
+            let evidence = Evidence { controls: tally, cluster, denied: denied.near(node), record: records.of(node) };
             (node.clone(), Seen::of(answer), evidence)
         });
         (judged.collect(), answers)

@@ -28,6 +28,10 @@ pub(crate) const MAX_CONTROLS: usize = 5;
 /// How old a node that was never initialised must be, and how long the cloud must have answered that it is not there: a
 /// cloud may take minutes to show a new instance.
 pub(crate) const LONG_PROOF: Duration = Duration::from_secs(300);
+/// How many of the controls are Ready nodes that were not found last time.
+const LOST_CONTROLS: usize = 2;
+/// How long a Ready node whose instance is not found any more speaks against the cloud's answers.
+const DENIAL_COUNTS: Duration = Duration::from_secs(3600);
 /// A cluster of so many nodes does not lose most of them at once.
 const LEAST_NODES_FOR_MOST: usize = 3;
 /// A node that stays as it is, is asked about less and less often, up to every so many periods.
@@ -177,6 +181,8 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Absent,
+    /// It has ended for good, and the cloud still says so: as good as absent, and proof that the question is right.
+    Terminated,
     Stopped,
     Running,
     /// Between states or unknown: nothing is done, but it is there.
@@ -189,7 +195,8 @@ impl Seen {
     pub(crate) fn of<E>(answer: &Result<Presence, E>) -> Self {
         match answer {
             Err(_) => Self::Doubt,
-            Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => Self::Absent,
+            Ok(Presence::NotFound) => Self::Absent,
+            Ok(Presence::Found { power: Power::Terminated, .. }) => Self::Terminated,
             Ok(Presence::Found { power: Power::Stopped, .. }) => Self::Stopped,
             Ok(Presence::Found { power: Power::Running, .. }) => Self::Running,
             Ok(Presence::Found { power: Power::Transitional | Power::Unknown, .. }) => Self::Present,
@@ -259,15 +266,15 @@ impl Tracker {
         let (period, safety) = (self.period, self.safety);
         let track = self.track(node, now);
         match seen {
-            Seen::Absent if safety == Safety::Upstream => {
+            Seen::Absent | Seen::Terminated if safety == Safety::Upstream => {
                 track.next = now;
                 return Some(Action::Delete(node.clone()));
             }
             // Neither ID nor taint: no cloud-controller-manager has ever claimed it, so it is not ours to delete.
-            Seen::Absent if node.provider_id.is_none() && !node.is_uninitialized() => {
+            Seen::Absent | Seen::Terminated if node.provider_id.is_none() && !node.is_uninitialized() => {
                 track.wait = (track.wait * 2).min(MAX_PERIODS_BETWEEN_QUESTIONS);
             }
-            Seen::Absent => {
+            Seen::Absent | Seen::Terminated => {
                 track.proof = Some(Proof::begin(now));
                 track.wait = 1;
             }
@@ -295,7 +302,7 @@ impl Tracker {
         track.next = now + period;
         track.wait = 1;
         let proof = match seen {
-            Seen::Absent => {
+            Seen::Absent | Seen::Terminated => {
                 let proof = track.proof.get_or_insert(Proof::begin(now));
                 proof.absent_again(now);
                 *proof
@@ -316,7 +323,7 @@ impl Tracker {
         if proof.lasted < period || is_too_young(node, proof, now.saturating_sub(track.since), wall) {
             return None;
         }
-        let Some(why) = evidence.objection(node, track.machine) else {
+        let Some(why) = evidence.objection(node, seen, proof, track.machine) else {
             return Some(Action::Delete(node.clone()));
         };
         if why == Refusal::Contradicted {
@@ -344,6 +351,8 @@ pub(crate) struct Evidence {
     pub(crate) controls: Controls,
     /// How much of the cluster is gone.
     pub(crate) cluster: ClusterCount,
+    /// Ready nodes near this one whose instances the cloud found until lately and does not find any more.
+    pub(crate) denied: usize,
     /// What the cloud has answered about the instance since this process started.
     pub(crate) record: Option<InstanceRecord>,
 }
@@ -351,12 +360,16 @@ pub(crate) struct Evidence {
 impl Evidence {
     /// Returns why a node must not be deleted whose instance is not found. `machine`: the one that it reported when its
     /// proof began.
-    fn objection(&self, node: &NodeView, machine: Option<MachineId>) -> Option<Refusal> {
+    fn objection(&self, node: &NodeView, seen: Seen, proof: Proof, machine: Option<MachineId>) -> Option<Refusal> {
         let record = self.record.unwrap_or_default();
         // First the machine: whatever the cloud answers about an ID, it is about another machine than the node's.
         let reported = record.machine.or(machine);
         if reported.is_some() && node.machine.is_some() && reported != node.machine {
             return Some(Refusal::OtherMachine);
+        }
+        // The cloud knows the instance and says that it has ended: nothing else has to be asked.
+        if seen == Seen::Terminated {
+            return None;
         }
         // Next what shows that the answers are wrong.
         let ClusterCount { gone, all } = self.cluster;
@@ -364,12 +377,12 @@ impl Evidence {
             return Some(Refusal::MostGone { gone, all });
         }
         let Controls { found, lost, still_lost } = self.controls;
-        if lost > 0 || (found == 0 && still_lost > 0) {
+        if lost > 0 || self.denied > 0 || (found == 0 && still_lost > 0) {
             return Some(Refusal::Contradicted);
         }
         // Last what shows that they are right.
-        let evident = record.was_found || found > 0;
-        (!evident).then_some(Refusal::NoEvidence)
+        let seen_before = record.was_found && (all >= LEAST_NODES_FOR_MOST || proof.lasted >= LONG_PROOF);
+        (found == 0 && !seen_before).then_some(Refusal::NoEvidence)
     }
 }
 
@@ -392,7 +405,7 @@ impl Controls {
         for (seen, before) in answers {
             let before = before.unwrap_or_default();
             match seen {
-                Seen::Stopped | Seen::Running | Seen::Present => controls.found += 1,
+                Seen::Stopped | Seen::Running | Seen::Present | Seen::Terminated => controls.found += 1,
                 Seen::Absent if before.is_found => controls.lost += 1,
                 Seen::Absent if before.was_found => controls.still_lost += 1,
                 Seen::Absent | Seen::Doubt => {}
@@ -434,12 +447,43 @@ impl ClusterCount {
     }
 }
 
+/// Ready nodes that the cloud found until lately and does not find any more, by their zones: as long as their kubelets report,
+/// its answers about what is near them are not believed.
+#[derive(Debug, Default)]
+pub(crate) struct Denied<'a> {
+    by_zone: HashMap<Option<&'a str>, usize>,
+    all: usize,
+}
+
+impl<'a> Denied<'a> {
+    /// Finds them among `ours`.
+    pub(crate) fn of(ours: &'a [Arc<NodeView>], records: &InstanceRecords) -> Self {
+        let mut denied = Self::default();
+        for node in ours.iter().filter(|node| node.is_ready()) {
+            // One whose kubelet outlives its instance must not keep dead nodes for ever.
+            if records.lost_for(node).is_some_and(|time| time < DENIAL_COUNTS) {
+                *denied.by_zone.entry(zone(node)).or_default() += 1;
+                denied.all += 1;
+            }
+        }
+        denied
+    }
+
+    /// How many are in the zone of a node, or may be.
+    pub(crate) fn near(&self, node: &NodeView) -> usize {
+        match zone(node) {
+            None => self.all,
+            zone => [zone, None].iter().filter_map(|zone| self.by_zone.get(zone)).sum(),
+        }
+    }
+}
+
 /// Chooses up to [`MAX_CONTROLS`] initialised nodes of ours to ask about together with suspects: nodes with a provider ID
 /// that are Ready, or were found when the cloud was last asked.
 ///
 /// Those that share a zone with a suspect come first, because a zone or cell may fail alone, Ready ones before others, and
-/// others than in the last pass where there are enough. Ready ones that were not found last time come last, unless most
-/// of the cluster looks gone: then they are asked about again, because only they can show that it is not.
+/// others than in the last pass where there are enough. Of Ready ones that were not found last time, two have a place, and all
+/// places when most of the cluster looks gone: only they can show that they are there.
 pub(crate) fn choose_controls(
     ours: &[Arc<NodeView>],
     suspects: &[Arc<NodeView>],
@@ -469,12 +513,10 @@ pub(crate) fn choose_controls(
         let start = turn.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
         nodes.rotate_left(start);
     }
-    let others = by_rank.into_iter().flatten();
-    let chosen: Vec<_> = match ClusterCount::of(ours, records).is_mostly_gone() {
-        true => lost.into_iter().chain(others).take(MAX_CONTROLS).collect(),
-        false => others.chain(lost).take(MAX_CONTROLS).collect(),
-    };
-    chosen.into_iter().cloned().collect()
+    let first = if ClusterCount::of(ours, records).is_mostly_gone() { MAX_CONTROLS } else { LOST_CONTROLS };
+    let others = lost.split_off(lost.len().min(first));
+    let chosen = lost.into_iter().chain(by_rank.into_iter().flatten()).chain(others);
+    chosen.take(MAX_CONTROLS).cloned().collect()
 }
 
 fn zone(node: &NodeView) -> Option<&str> {

@@ -37,10 +37,10 @@ const BAD: Evidence = evidence(Controls { found: 4, lost: 1, still_lost: 0 });
 const NONE: Evidence = evidence(Controls { found: 0, lost: 0, still_lost: 0 });
 /// It has found the instance itself before.
 const FOUND_BEFORE: Evidence = Evidence { record: Some(WAS_FOUND), ..NONE };
-const WAS_FOUND: InstanceRecord = InstanceRecord { was_found: true, is_found: false, machine: None };
+const WAS_FOUND: InstanceRecord = InstanceRecord { was_found: true, is_found: false, machine: None, lost_since: None };
 
 const fn evidence(controls: Controls) -> Evidence {
-    Evidence { controls, cluster: ClusterCount { gone: 1, all: 10 }, record: None }
+    Evidence { controls, cluster: ClusterCount { gone: 1, all: 10 }, denied: 0, record: None }
 }
 
 fn strict() -> Tracker {
@@ -144,11 +144,12 @@ fn one_control_that_was_found_before_and_is_not_now_is_enough_to_distrust_the_an
 
 #[test]
 fn controls_count_by_what_the_cloud_says_of_them_now_and_said_before() {
-    let record = |was_found, is_found| Some(InstanceRecord { was_found, is_found, machine: None });
+    let record = |was_found, is_found| Some(InstanceRecord { was_found, is_found, machine: None, lost_since: None });
     let answers = [
         (Seen::Running, record(true, true)),
         (Seen::Stopped, record(true, false)),
         (Seen::Present, None),
+        (Seen::Terminated, record(true, true)),
         (Seen::Absent, record(true, true)),
         (Seen::Absent, record(true, false)),
         // Never found: they may be none of this cloud's, as a virtual kubelet.
@@ -156,7 +157,7 @@ fn controls_count_by_what_the_cloud_says_of_them_now_and_said_before() {
         (Seen::Absent, None),
         (Seen::Doubt, record(true, true)),
     ];
-    assert_eq!(Controls::tally(answers), Controls { found: 3, lost: 1, still_lost: 1 });
+    assert_eq!(Controls::tally(answers), Controls { found: 4, lost: 1, still_lost: 1 });
 }
 
 #[test]
@@ -181,6 +182,61 @@ fn an_instance_that_this_process_saw_needs_no_other_node() {
     let mut tracker = suspicious(&node);
     assert_eq!(tracker.confirm(&node, Seen::Absent, &FOUND_BEFORE, secs(4), wall()), None, "a period apart");
     assert_eq!(tracker.confirm(&node, Seen::Absent, &FOUND_BEFORE, secs(5), wall()), Some(Action::Delete(node)));
+}
+
+/// Two kubelets fall silent, and somebody changes the credentials.
+#[test]
+fn in_a_cluster_too_small_for_most_of_it_a_sighting_alone_takes_five_minutes() {
+    let node = dead("n");
+    let alone = Evidence { cluster: ClusterCount { gone: 2, all: 2 }, ..FOUND_BEFORE };
+    let mut tracker = suspicious(&node);
+    let refused_first = Some(refused(&node, Refusal::NoEvidence, true));
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &alone, secs(5), wall()), refused_first);
+    assert_eq!(tracker.confirm(&node, Seen::Absent, &alone, secs(300), wall()), Some(Action::Delete(node.clone())));
+    let with_another = Evidence { controls: GOOD.controls, ..alone };
+    let action = suspicious(&node).confirm(&node, Seen::Absent, &with_another, secs(5), wall());
+    assert_eq!(action, Some(Action::Delete(node)));
+}
+
+#[test]
+fn an_instance_that_has_ended_and_is_still_listed_is_evidence_enough() {
+    let node = dead("n");
+    let worst = Evidence { cluster: ClusterCount { gone: 9, all: 10 }, denied: 3, ..BAD };
+    let mut tracker = strict();
+    assert_eq!(tracker.ordinary(&node, Seen::Terminated, secs(0)), None);
+    assert_eq!(tracker.confirm(&node, Seen::Terminated, &worst, secs(4), wall()), None, "a period");
+    assert_eq!(tracker.confirm(&node, Seen::Terminated, &worst, secs(5), wall()), Some(Action::Delete(node)));
+}
+
+#[test]
+fn ready_nodes_nearby_that_are_denied_contradict_whatever_is_found_elsewhere() {
+    let node = dead("n");
+    let evidence = Evidence { denied: 1, controls: GOOD.controls, ..FOUND_BEFORE };
+    let action = suspicious(&node).confirm(&node, Seen::Absent, &evidence, secs(5), wall());
+    assert_eq!(action, Some(refused(&node, Refusal::Contradicted, true)));
+}
+
+/// A zone, cell or page of the cloud that is missing from its answers.
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
+    let in_zone = |name: &str, zone: &str, ready| {
+        let labels = [(wk::LABEL_ZONE, zone)].into_iter().collect();
+        Arc::new(NodeView { labels, ..node(name, Some(ready)) })
+    };
+    let (up, down) = (ConditionStatus::True, ConditionStatus::Unknown);
+    let ours = [in_zone("a1", "a", up), in_zone("a2", "a", up), in_zone("a3", "a", down), in_zone("b1", "b", up)];
+    let records = recorded(&ours.each_ref(), &found());
+    let near = |node: &Arc<NodeView>| Denied::of(&ours, &records).near(node);
+    assert_eq!(near(&ours[2]), 0);
+    for node in &ours[..3] {
+        records.record(node, &Ok(Presence::NotFound));
+    }
+    let without_zone = dead("x");
+    assert_eq!([near(&ours[2]), near(&ours[3]), near(&without_zone)], [2, 0, 2], "of the Ready ones");
+    records.record(&ours[0], &Ok(found()));
+    assert_eq!(near(&ours[2]), 1, "it is asked about again");
+    tokio::time::advance(secs(3600)).await;
+    assert_eq!(near(&ours[2]), 0, "its kubelet may outlive its instance");
 }
 
 #[test]
@@ -398,8 +454,9 @@ fn controls_are_what_the_cloud_can_know() {
     let five = ["a", "b", "c", "d", "e"].map(ready);
     let ours = [&five[..], &[ready("aa")]].concat();
     let lost = recorded(&[&ready("aa")], &Presence::NotFound);
-    assert_eq!(chosen(&ours, &lost), ["a", "b", "c", "d", "e"], "one that was not found comes last");
-    assert_eq!(chosen(&ours[3..], &lost), ["d", "e", "aa"]);
+    assert_eq!(chosen(&ours, &lost), ["aa", "a", "b", "c", "d"], "one that was not found is asked about again");
+    let three = recorded(&[&five[0], &five[1], &five[2]], &Presence::NotFound);
+    assert_eq!(chosen(&five, &three), ["a", "b", "d", "e", "c"], "two of those, if there are others");
     let most_lost = recorded(&[&five[1], &five[2], &five[3], &five[4]], &found());
     for node in &five[1..] {
         most_lost.record(node, &Ok(Presence::NotFound));
@@ -426,6 +483,7 @@ fn any_seen() -> impl Strategy<Value = Seen> {
         1 => Just(Seen::Running),
         1 => Just(Seen::Present),
         1 => Just(Seen::Doubt),
+        1 => Just(Seen::Terminated),
     ]
 }
 
@@ -435,7 +493,7 @@ proptest! {
     #[test]
     fn no_deletion_without_proof(
         steps in prop::collection::vec(
-            (any_seen(), 0..=5_usize, (0..=1_usize, 0..=1_usize), any::<bool>(), 0..=3_usize, 1..20_u64),
+            (any_seen(), 0..=5_usize, (0..=1_usize, 0..=1_usize, 0..=1_usize), any::<bool>(), 0..=3_usize, 1..20_u64),
             1..60,
         ),
     ) {
@@ -443,10 +501,10 @@ proptest! {
         let mut tracker = strict();
         let mut now = secs(0);
         let mut absent_since: Option<Duration> = None;
-        for (seen, found, (lost, still_lost), was_found, gone, pause) in steps {
+        for (seen, found, (lost, still_lost, denied), was_found, gone, pause) in steps {
             let controls = Controls { found, lost, still_lost };
             let record = was_found.then_some(WAS_FOUND);
-            let evidence = Evidence { controls, record, cluster: ClusterCount { gone, all: 3 } };
+            let evidence = Evidence { controls, record, denied, cluster: ClusterCount { gone, all: 3 } };
             let (questions, _) = tracker.questions(&[node.clone()], now);
             let action = if questions.confirm.is_empty() {
                 if questions.ordinary.is_empty() { now += secs(pause); continue }
@@ -455,16 +513,15 @@ proptest! {
                 tracker.confirm(&node, seen, &evidence, now, wall())
             };
             match seen {
-                Seen::Absent => { absent_since.get_or_insert(now); }
+                Seen::Absent | Seen::Terminated => { absent_since.get_or_insert(now); }
                 Seen::Doubt => {}
                 _ => absent_since = None,
             }
             if matches!(action, Some(Action::Delete(_))) {
-                prop_assert_eq!(seen, Seen::Absent);
                 let proved = now.saturating_sub(absent_since.unwrap());
                 prop_assert!(proved >= PERIOD);
-                prop_assert!(lost == 0 && gone < 2);
-                prop_assert!(found > 0 || (was_found && still_lost == 0));
+                let sure = found > 0 || (was_found && still_lost == 0);
+                prop_assert!(seen == Seen::Terminated || (lost == 0 && denied == 0 && gone < 2 && sure));
             }
             now += secs(pause);
         }

@@ -43,10 +43,10 @@ pub(crate) struct Known {
     pub(crate) applied: Option<Applied>,
     /// Whether `ensure` or a comparison was tried since it is known: it cannot be adopted without a question any more.
     pub(crate) attempted: bool,
-    /// How many times in a row `ensure` has failed.
-    pub(crate) failed_ensures: u32,
-    /// Fingerprint of the backends that were last brought in line beside a failing `ensure`.
-    pub(crate) followed: Option<u64>,
+    /// Of which desired state `ensure` has failed last, and how many times in a row.
+    pub(crate) failed_ensures: Option<(Digest, u32)>,
+    /// Desired state whose `ensure` fails, and fingerprint of the backends that were brought in line beside it.
+    pub(crate) followed: Option<(Digest, u64)>,
     /// Nothing is tried about this before then.
     pub(crate) hold: Option<Hold>,
     /// Since when the cloud answers "not yet".

@@ -55,8 +55,9 @@ async fn an_outage_of_the_cloud_is_shown_and_fails_no_check() {
     let mut lines: Vec<_> = verbose.1.lines().collect();
     assert_eq!((verbose.0, lines.pop()), (200, Some("readyz check passed")));
     lines.sort_unstable();
-    let mut good = ["caches", "leaderElection"].iter().chain(&CONTROLLERS).map(|name| format!("[+]{name} ok"));
-    assert!(good.all(|line| lines.contains(&line.as_str())) && lines.len() == 6, "{lines:?}");
+    let mut good =
+        ["caches", "leaderElection", "service-cache"].iter().chain(&CONTROLLERS).map(|name| format!("[+]{name} ok"));
+    assert!(good.all(|line| lines.contains(&line.as_str())) && lines.len() == 7, "{lines:?}");
 
     let spec =
         FaultSpec { operation: Some(Operation::Any), error: Some(FaultError::Transient), ..FaultSpec::default() };

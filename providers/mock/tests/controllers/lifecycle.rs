@@ -231,11 +231,14 @@ async fn nothing_is_deleted_that_the_cloud_never_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_this_process_initialised_needs_no_ready_node_to_be_deleted() {
+async fn no_ready_node_is_needed_where_the_cloud_finds_others() {
     let world = World::provisioned();
     let _ccm = world.start(&[]);
-    world.join(["n0"]).await;
-    world.until_initialized(&["n0"], secs(60)).await;
+    world.join(["n0", "n1", "n2"]).await;
+    world.until_initialized(&["n0", "n1", "n2"], secs(60)).await;
+    for name in ["n1", "n2"] {
+        world.kubelets.set_ready(name, Ready::False).await.unwrap();
+    }
     world.cloud.delete_instance("n0");
     let start = Instant::now();
     world.kubelets.set_ready("n0", Ready::Unknown).await.unwrap();

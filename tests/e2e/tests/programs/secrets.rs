@@ -317,11 +317,11 @@ async fn the_password_of_a_proxy_is_not_shown() {
     let bench = Bench::new();
     let echo = Echo::start().await;
     let mut process = bench.start(&bench.kubeconfig(&proxied(&echo, "http"), &json!({})), "text", 0).await;
-    let tried = |process: &Ccm| process.log().contains("error trying to connect");
+    let tried = |process: &Ccm| process.log().contains("API server cannot be reached");
     process.until("the proxy is not tried", SOON, tried).await.unwrap();
     let log = process.log();
     drop(process);
-    bench.check("the log", &log, &["error trying to connect"]);
+    bench.check("the log", &log, &["API server cannot be reached"]);
     assert!(echo.refused().is_empty(), "the API server was reached without the proxy");
 }
 

@@ -245,15 +245,17 @@ impl ServiceController {
         let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
         (look.known.applied, look.known.attempted, look.known.deleted) = (None, true, false);
         match &outcome.result {
-            Ok(_) => (look.known.failed_ensures, look.known.followed) = (0, None),
+            Ok(_) => (look.known.failed_ensures, look.known.followed) = (None, None),
             Err(error) => {
-                look.known.failed_ensures += 1;
+                let before = look.known.failed_ensures.filter(|(digest, _)| *digest == wanted.digest);
+                let failures = before.map_or(1, |(_, failures)| failures.saturating_add(1));
+                look.known.failed_ensures = Some((wanted.digest, failures));
                 // Other backends than those that are in line do not wait as long as the change.
-                look.serves_on = look.known.followed == Some(wanted.fingerprint);
+                look.serves_on = look.known.followed == Some((wanted.digest, wanted.fingerprint));
                 // Not where the cloud itself says when to come again.
                 let fails_on = error.kind() == ErrorKind::Transient
                     && error.retry_after().is_none()
-                    && look.known.failed_ensures >= PATIENCE_WITH_FAILURES
+                    && failures >= PATIENCE_WITH_FAILURES
                     && !look.serves_on;
                 if (fails_on || error.kind().is_refusal()) && !wanted.service.status.ingress.is_empty() {
                     self.serve_on(look, wanted).await;
@@ -269,7 +271,7 @@ impl ServiceController {
         look.serves_on = true;
         let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await;
         let done = matches!(outcome, Ok(LbOutcome { result: Ok(Progress::Done), .. }));
-        look.known.followed = done.then_some(wanted.fingerprint);
+        look.known.followed = done.then_some((wanted.digest, wanted.fingerprint));
         if let Ok(LbOutcome { result: Err(error), .. }) = outcome
             && error.kind() != ErrorKind::NotFound
         {
