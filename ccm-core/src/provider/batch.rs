@@ -18,7 +18,7 @@ use tracing::Instrument;
 
 use super::{
     BatchLimits, CloudError, CloudProvider, ErrorKind, Instances, NodeQuery, Op, Presence, Throttle,
-    instance_records::InstanceRecords,
+    instance_records::InstanceRecords, op,
 };
 use crate::{
     error::caught,
@@ -327,7 +327,7 @@ async fn describe(
     let asked = async {
         caught(instances.describe(&op, queries)).await.unwrap_or_else(|panic| {
             panicked = true;
-            Err(CloudError::transient(format!("the provider panicked: {panic}")))
+            Err(op::panicked(&panic))
         })
     };
     let outcome = op.run(asked).instrument(call_span("describe_instances")).await;

@@ -19,12 +19,17 @@ pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
 pub(crate) struct InstanceRecord {
     /// Whether the cloud has ever found the instance, as far as this process has seen.
     pub(crate) was_found: bool,
-    /// Whether the cloud found it when it was last asked.
-    pub(crate) is_found: bool,
     /// The machine that the Node reported when the instance was last found.
     pub(crate) machine: Option<MachineId>,
     /// Since when the cloud does not find what it once found.
     pub(crate) lost_since: Option<Instant>,
+}
+
+impl InstanceRecord {
+    /// Whether the cloud found it when it was last asked.
+    pub(crate) fn is_found(&self) -> bool {
+        self.was_found && self.lost_since.is_none()
+    }
 }
 
 impl InstanceRecords {
@@ -37,7 +42,6 @@ impl InstanceRecords {
                 let Some(id) = &node.provider_id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id.clone()).or_default();
-                record.is_found = false;
                 if record.was_found {
                     record.lost_since.get_or_insert_with(Instant::now);
                 }
@@ -48,7 +52,7 @@ impl InstanceRecords {
                 let Some(id) = id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id).or_default();
-                (record.was_found, record.is_found, record.lost_since) = (true, true, None);
+                (record.was_found, record.lost_since) = (true, None);
                 // Another machine may have its name already.
                 if *power != Power::Terminated {
                     record.machine = node.machine;
@@ -104,11 +108,12 @@ mod tests {
 
         records.record(&asked, &Ok(Presence::NotFound));
         assert_eq!(records.of(&asked), Some(InstanceRecord::default()));
+        assert!(!InstanceRecord::default().is_found());
 
         records.record(&asked, &Ok(found(Power::Stopped, None)));
-        let there =
-            InstanceRecord { was_found: true, is_found: true, machine: asked.machine, ..InstanceRecord::default() };
+        let there = InstanceRecord { was_found: true, machine: asked.machine, ..InstanceRecord::default() };
         assert_eq!(records.of(&asked), Some(there));
+        assert!(there.is_found());
         records.record(&asked, &Err(CloudError::transient("no answer")));
         assert_eq!(records.of(&asked), Some(there), "an error says nothing");
 
@@ -117,7 +122,9 @@ mod tests {
         let lost_since = Some(Instant::now());
         for _ in 0..2 {
             records.record(&asked, &Ok(Presence::NotFound));
-            assert_eq!(records.of(&asked), Some(InstanceRecord { is_found: false, lost_since, ..there }));
+            let lost = InstanceRecord { lost_since, ..there };
+            assert_eq!(records.of(&asked), Some(lost));
+            assert!(!lost.is_found());
             tokio::time::advance(Duration::from_secs(60)).await;
         }
         records.record(&asked, &Ok(found(Power::Running, None)));

@@ -172,10 +172,7 @@ impl Op {
     /// `call` is dropped at an await point.
     pub async fn run<T>(&self, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
         // Boxed, since calls are large and every wrapper around one would be again.
-        let call = Box::pin(async {
-            let result = caught(call).await;
-            result.unwrap_or_else(|panic| Err(CloudError::transient(format!("the provider panicked: {panic}"))))
-        });
+        let call = Box::pin(async { caught(call).await.unwrap_or_else(|panic| Err(panicked(&panic))) });
         let bounded = async {
             match self.deadline {
                 None => call.await,
@@ -308,6 +305,11 @@ struct NoEvents;
 
 impl ObjectEvents for NoEvents {
     fn record(&self, _: EventKind, _: &'static str, _: &str) {}
+}
+
+/// The error of a call in which the provider panicked; `panic`: what it said.
+pub(super) fn panicked(panic: &str) -> CloudError {
+    CloudError::transient(format!("the provider panicked: {panic}"))
 }
 
 #[cfg(test)]

@@ -406,7 +406,7 @@ impl Controls {
             let before = before.unwrap_or_default();
             match seen {
                 Seen::Stopped | Seen::Running | Seen::Present | Seen::Terminated => controls.found += 1,
-                Seen::Absent if before.is_found => controls.lost += 1,
+                Seen::Absent if before.is_found() => controls.lost += 1,
                 Seen::Absent if before.was_found => controls.still_lost += 1,
                 Seen::Absent | Seen::Doubt => {}
             }
@@ -436,7 +436,7 @@ impl ClusterCount {
         for node in ours.iter().filter(|node| node.provider_id.is_some()) {
             match records.of(node) {
                 Some(record) if !record.was_found && node.is_ready() => {}
-                Some(record) if !record.is_found => {
+                Some(record) if !record.is_found() => {
                     count.gone += 1;
                     count.all += 1;
                 }
@@ -500,7 +500,7 @@ pub(crate) fn choose_controls(
             continue;
         }
         let record = records.of(node);
-        let is_found = record.is_some_and(|record| record.is_found);
+        let is_found = record.is_some_and(|record| record.is_found());
         if record.is_some() && !is_found && node.is_ready() {
             lost.push(node);
         } else if is_found || node.is_ready() {

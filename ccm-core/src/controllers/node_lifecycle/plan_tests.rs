@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tokio::time::Instant;
 
 use super::*;
 use crate::k8s::{ConditionStatus, NodeCondition, Taint, TaintEffect, well_known as wk};
@@ -37,7 +38,7 @@ const BAD: Evidence = evidence(Controls { found: 4, lost: 1, still_lost: 0 });
 const NONE: Evidence = evidence(Controls { found: 0, lost: 0, still_lost: 0 });
 /// It has found the instance itself before.
 const FOUND_BEFORE: Evidence = Evidence { record: Some(WAS_FOUND), ..NONE };
-const WAS_FOUND: InstanceRecord = InstanceRecord { was_found: true, is_found: false, machine: None, lost_since: None };
+const WAS_FOUND: InstanceRecord = InstanceRecord { was_found: true, machine: None, lost_since: None };
 
 const fn evidence(controls: Controls) -> Evidence {
     Evidence { controls, cluster: ClusterCount { gone: 1, all: 10 }, denied: 0, record: None }
@@ -144,7 +145,10 @@ fn one_control_that_was_found_before_and_is_not_now_is_enough_to_distrust_the_an
 
 #[test]
 fn controls_count_by_what_the_cloud_says_of_them_now_and_said_before() {
-    let record = |was_found, is_found| Some(InstanceRecord { was_found, is_found, machine: None, lost_since: None });
+    let record = |was_found: bool, is_found: bool| {
+        let lost_since = (was_found && !is_found).then(Instant::now);
+        Some(InstanceRecord { was_found, machine: None, lost_since })
+    };
     let answers = [
         (Seen::Running, record(true, true)),
         (Seen::Stopped, record(true, false)),

@@ -1,7 +1,6 @@
 //! What the cloud holds and what the cluster asks for: looks at both, and deletes single orphans.
 
 use std::{
-    any::Any,
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
@@ -11,7 +10,6 @@ use tokio::time::Instant;
 
 use super::plan::{Cause, Orphan, Standing, orphans};
 use crate::{
-    error::shown_panic,
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
     provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
     runtime::{
@@ -231,9 +229,4 @@ pub(crate) fn object_ref(owner: &Owner) -> Option<ObjectRef> {
         }
         Owner::Node { name } => Some(ObjectRef::node(&**name, "")),
     }
-}
-
-/// Makes an error of a panic of the provider.
-pub(crate) fn panicked(operation: &str, panic: &(dyn Any + Send)) -> CloudError {
-    CloudError::transient(format!("the provider panicked in {operation}: {}", shown_panic(panic)))
 }

@@ -1,8 +1,7 @@
 //! The search for orphans: while this process leads, and once for the subcommand.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,13 +17,11 @@ use crate::{
     config::leader_migration::Lock,
     controllers::{
         ControllerContext,
-        orphans::{
-            Fate, Orphan, OrphanController, Report, SurveyError, Treatment,
-            survey::{Survey, panicked},
-        },
+        orphans::{Fate, Orphan, OrphanController, Report, SurveyError, Treatment, survey::Survey},
     },
+    error::caught,
     k8s::{ServiceFields, ServiceView, well_known as wk},
-    provider::LoadBalancers,
+    provider::{CloudError, LoadBalancers},
     runtime::{cache::Cache, events::WallClock, shutdown::Tasks},
 };
 
@@ -130,8 +127,9 @@ impl Manager {
         let survey = wiring.survey(&cx, &services, &fields, Lock::Main);
         let Wiring { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
-        let started = AssertUnwindSafe(self.provider.start(context)).catch_unwind().await;
-        started.unwrap_or_else(|panic| Err(panicked("start", &*panic))).map_err(ManagerError::Provider)?;
+        let started = caught(self.provider.start(context)).await;
+        let panicked = |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
+        started.unwrap_or_else(panicked).map_err(ManagerError::Provider)?;
         // What writes the events, where anything is written.
         for (_, task) in controllers.into_iter().filter(|_| may_write) {
             tasks.spawn(task.name, task.run);
