@@ -2,7 +2,7 @@
 //! tests run beside ours.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -108,8 +108,7 @@ pub(crate) fn all_there(release: Release) -> bool {
 
 /// Whether a Go tool chain is there.
 pub(crate) fn go_is_there() -> bool {
-    let version = Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
+    process::runs("go", &["version"])
 }
 
 /// Builds everything, the programs that run beside ours too.

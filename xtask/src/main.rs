@@ -15,6 +15,9 @@ mod python;
 mod sbom;
 mod test;
 mod tidy;
+#[allow(unreachable_pub, reason = "the testkit, which this file is of, shows it to its users")]
+#[path = "../../tests/testkit/src/tier.rs"]
+mod tier;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,6 +1,6 @@
 //! Running other programs.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
@@ -30,10 +30,16 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 
 /// Runs a program and returns what it printed; its messages go to ours.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
-    command.stderr(std::process::Stdio::inherit());
+    command.stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("run {}", name(command)))?;
     anyhow::ensure!(output.status.success(), "{} failed: {}", name(command), output.status);
     String::from_utf8(output.stdout).with_context(|| format!("read the output of {}", name(command)))
+}
+
+/// Whether a program is there and ends well; what it prints is not shown.
+pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// Program and first argument, such as `cargo test`.

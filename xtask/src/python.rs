@@ -1,7 +1,7 @@
 //! Installs what tests need of Python's packages, each into a virtual environment of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -119,9 +119,7 @@ fn pinned(requirements: &str, package: &str) -> Option<String> {
 }
 
 fn python_is_there() -> bool {
-    let mut python = Command::new("python3");
-    let status = python.args(["-m", "venv", "--help"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
+    process::runs("python3", &["-m", "venv", "--help"])
 }
 
 #[cfg(test)]

@@ -12,3 +12,4 @@ pub mod moto;
 pub mod promtool;
 pub mod suite;
 pub mod supervised;
+mod tier;

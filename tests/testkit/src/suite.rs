@@ -8,22 +8,10 @@
 
 use std::fmt;
 
+use anyhow::Context as _;
 use libtest_mimic::{Completion, Failed, Trial};
 
-/// Names the tier in the environment of test programs: `quick`, `full` or `nightly`.
-pub const TIER_VARIABLE: &str = "CCM_TEST_TIER";
-
-/// When a case runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// With every `cargo test`: nothing but Rust is needed, and it takes seconds.
-    #[default]
-    Quick,
-    /// With `cargo xtask test --full`, as in continuous integration.
-    Full,
-    /// With `cargo xtask test --nightly`.
-    Nightly,
-}
+pub use crate::tier::{TIER_VARIABLE, Tier};
 
 impl Tier {
     /// The tier that [`TIER_VARIABLE`] chooses; [`Tier::Quick`] when it is not set.
@@ -35,12 +23,9 @@ impl Tier {
     }
 
     pub(crate) fn of(word: Option<&str>) -> anyhow::Result<Self> {
-        match word {
-            None | Some("" | "quick") => Ok(Self::Quick),
-            Some("full") => Ok(Self::Full),
-            Some("nightly") => Ok(Self::Nightly),
-            Some(other) => anyhow::bail!("{TIER_VARIABLE}={other:?} is none of quick, full and nightly"),
-        }
+        let Some(word) = word.filter(|word| !word.is_empty()) else { return Ok(Self::default()) };
+        let found = Self::ALL.into_iter().find(|tier| tier.word() == word);
+        found.with_context(|| format!("{TIER_VARIABLE}={word:?} is none of quick, full and nightly"))
     }
 
     /// A case of this tier, as it is when `chosen` is run: `None` when an earlier run has shown it, ignored when it is of a
@@ -66,15 +51,6 @@ impl Tier {
             None => Trial::test(name, runner),
         })
     }
-
-    /// What runs this tier.
-    fn command(self) -> &'static str {
-        match self {
-            Self::Quick => "cargo xtask test",
-            Self::Full => "cargo xtask test --full",
-            Self::Nightly => "cargo xtask test --nightly",
-        }
-    }
 }
 
 /// How much a test does: less in the quick tier, which everybody waits for, than in the others.
@@ -89,6 +65,11 @@ pub fn sized(quick: usize, whole: usize) -> anyhow::Result<usize> {
 pub fn ignored(name: impl Into<String>, reason: impl fmt::Display) -> Trial {
     let reason = reason.to_string();
     Trial::ignorable_test(name, move || Ok(Completion::ignored_with(reason)))
+}
+
+/// What a case says that failed with this error, whole.
+pub fn failed(error: impl Into<anyhow::Error>) -> Failed {
+    Failed::from(format!("{:#}", error.into()))
 }
 
 #[cfg(test)]

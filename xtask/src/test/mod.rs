@@ -17,6 +17,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::assets::Release;
+use crate::tier::Tier;
 use crate::{control_plane, process};
 
 use self::outcome::Outcome;
@@ -42,33 +43,6 @@ pub(crate) struct Arguments {
     /// suites with cases of several tiers then run those of this tier alone
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
-}
-
-/// How much is run. Test programs read its word from `CCM_TEST_TIER`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Tier {
-    Quick,
-    Full,
-    Nightly,
-}
-
-impl Tier {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Full => "full",
-            Self::Nightly => "nightly",
-        }
-    }
-
-    /// What test programs say of a case that this tier runs and theirs does not.
-    fn command(self) -> &'static str {
-        match self {
-            Self::Quick => "cargo xtask test",
-            Self::Full => "cargo xtask test --full",
-            Self::Nightly => "cargo xtask test --nightly",
-        }
-    }
 }
 
 /// What is built for the first tier, and used by all: whatever is tested by default, of all members with their default
@@ -131,15 +105,15 @@ impl Run {
         if tier == Tier::Quick || !self.passed() {
             return Ok(());
         }
-        self.full(&quick, &tools)?;
+        let aws = self.full(&quick, &tools)?;
         if tier == Tier::Nightly && self.passed() {
-            nightly::run(self, &quick, &tools)?;
+            nightly::run(self, &quick, &aws, &tools)?;
         }
         Ok(())
     }
 
-    /// What the first tier lacks. The SDK is built while suites run that do not need it.
-    fn full(&mut self, quick: &[Program], tools: &Tools) -> anyhow::Result<()> {
+    /// What the first tier lacks. The SDK is built while suites run that do not need it; the programs with it come back.
+    fn full(&mut self, quick: &[Program], tools: &Tools) -> anyhow::Result<Vec<Program>> {
         self.head("tests that need more, while AWS' SDK is built");
         let variables = tools.variables(Tier::Full);
         let here = control_plane::all_there(Release::chosen());
@@ -156,7 +130,8 @@ impl Run {
         suites::check(&aws, &suites::SDK)?;
         self.head("tests with AWS' SDK");
         let jobs = suites::SDK.iter().filter_map(|suite| suite.jobs(&aws, " (full, SDK)", suite.full));
-        self.pool(jobs.collect(), &variables)
+        self.pool(jobs.collect(), &variables)?;
+        Ok(aws)
     }
 
     /// Tests in documentation, which cargo alone can build.
@@ -194,7 +169,7 @@ impl Run {
     fn print(&self, tier: Tier) -> usize {
         self.head("suites");
         print!("{}", outcome::table(&self.outcomes));
-        let ran = [Tier::Quick, Tier::Full, Tier::Nightly].into_iter().filter(|ran| *ran <= tier);
+        let ran = Tier::ALL.into_iter().filter(|ran| *ran <= tier);
         let left_out = outcome::left_out(&self.outcomes, &ran.map(Tier::command).collect::<Vec<_>>());
         if left_out.is_empty() {
             println!("\nNothing was left out.");

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use super::outcome::Outcome;
 use super::programs::Program;
-use super::tools::{self, Tools};
-use super::{AWS, Run, Tier, programs, suites};
+use super::tools::Tools;
+use super::{Run, suites};
 use crate::assets::Release;
+use crate::tier::Tier;
 use crate::{control_plane, process};
 
 /// Providers, with the features that their images have.
@@ -20,15 +21,14 @@ pub(super) const OPTIONAL: [&str; 2] = ["cargo-deny is not installed", "the data
 
 /// Runs the long cases, those of the real API server on the older Kubernetes, properties with other values, and builds
 /// what is shipped.
-pub(super) fn run(all: &mut Run, quick: &[Program], tools: &Tools) -> anyhow::Result<()> {
+pub(super) fn run(all: &mut Run, quick: &[Program], aws: &[Program], tools: &Tools) -> anyhow::Result<()> {
     all.head("building what images hold");
     let mock = release()?;
     let mut variables = tools.variables(Tier::Nightly);
     variables.push((IMAGE_VARIABLE.to_owned(), mock.to_string_lossy().into_owned()));
     all.head("long tests");
-    let aws = programs::build(&AWS)?;
     let jobs = suites::ALL.iter().filter_map(|suite| suite.jobs(quick, " (nightly)", suite.nightly));
-    let with_sdk = suites::SDK.iter().filter_map(|suite| suite.jobs(&aws, " (nightly)", suite.nightly));
+    let with_sdk = suites::SDK.iter().filter_map(|suite| suite.jobs(aws, " (nightly)", suite.nightly));
     all.pool(jobs.chain(with_sdk).collect(), &variables)?;
     all.head("properties, with values by chance");
     // The same programs as before, without the seed that makes them repeatable. The explorations have their own.
@@ -51,9 +51,9 @@ pub(super) fn run(all: &mut Run, quick: &[Program], tools: &Tools) -> anyhow::Re
 
 /// Checks the lock file against the database of advisories, where that can be had.
 fn advisories(all: &mut Run) -> anyhow::Result<()> {
-    let missing = if !tools::runs("cargo", &["deny", "--version"]) {
+    let missing = if !process::runs("cargo", &["deny", "--version"]) {
         OPTIONAL[0]
-    } else if !tools::runs("cargo", &["deny", "fetch", "db"]) {
+    } else if !process::runs("cargo", &["deny", "fetch", "db"]) {
         OPTIONAL[1]
     } else {
         return process::run(process::cargo()?.args(["deny", "--offline", "check", "advisories"]));

@@ -1,13 +1,12 @@
 //! What tests need beside Rust: programs in Go, and Python's packages.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::Tier;
 use crate::assets::{self, Release};
-use crate::{control_plane, python};
+use crate::tier::{TIER_VARIABLE, Tier};
+use crate::{control_plane, process, python};
 
 /// Where prepared programs are, as variables for test programs.
 #[derive(Debug, Default)]
@@ -43,16 +42,10 @@ fn missing(tier: Tier) -> Vec<String> {
             missing.push(format!("Python with venv: no {}", tool.skipped));
         }
     }
-    if !runs("kubectl", &["version", "--client"]) {
+    if !process::runs("kubectl", &["version", "--client"]) {
         missing.push("kubectl: no tests with it".to_owned());
     }
     missing
-}
-
-/// Whether a program is there and ends well.
-pub(super) fn runs(program: &str, arguments: &[&str]) -> bool {
-    let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
 }
 
 impl Tools {
@@ -81,7 +74,7 @@ impl Tools {
 
     /// What test programs of a tier are told.
     pub(super) fn variables(&self, tier: Tier) -> Vec<(String, String)> {
-        let tier = ("CCM_TEST_TIER".to_owned(), tier.word().to_owned());
+        let tier = (TIER_VARIABLE.to_owned(), tier.word().to_owned());
         let found = self.found.iter().map(|(name, path)| ((*name).to_owned(), path.to_string_lossy().into_owned()));
         std::iter::once(tier).chain(found).collect()
     }
