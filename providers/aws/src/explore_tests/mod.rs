@@ -18,7 +18,7 @@ mod world;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ccm_testkit::explore::{Call, Effort, Explorer, Faults, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, Effort, Explorer, Faults, Journey, Kind, Scenario, hunt};
 
 use self::{balancers::Balancers, cases::Case, planted::Bug};
 
@@ -110,14 +110,7 @@ async fn what_was_made_just_before_a_refusal_is_deleted_though_lists_lag() {
         let (mut points, mut call) = (1, 1);
         while call <= points {
             let faults = Faults([(call, Kind::Unauthorized), (call + 1, Kind::Lagging)].into());
-            let explorer = Explorer {
-                effort: Effort::Full,
-                seed: SEED,
-                pairs: 0,
-                replay: Some((scenario.name(), faults)),
-                command: COMMAND.to_owned(),
-            };
-            let report = explorer.explore(&scenario).await;
+            let report = Explorer::replay(&scenario, faults, COMMAND).await;
             assert!(report.failures.is_empty(), "{report}");
             (points, call) = (report.points, call + 1);
         }
@@ -155,26 +148,8 @@ fn planted() -> Vec<Known> {
 async fn planted_bugs_are_found() {
     let mut missed = Vec::new();
     for (bug, scenario, kind, how) in planted() {
-        let (mut points, mut seen, mut found) = (1, String::new(), false);
-        for call in 1.. {
-            if found || call > points {
-                break;
-            }
-            let faults = Faults(kind.map(|kind| (call, kind)).into_iter().collect());
-            let explorer = Explorer {
-                effort: Effort::Full,
-                seed: SEED,
-                pairs: 0,
-                replay: Some((scenario.name(), faults)),
-                command: COMMAND.to_owned(),
-            };
-            let report = explorer.explore(&*scenario).await;
-            found = report.failures.iter().any(|failure| failure.seen.contains(how));
-            points = if kind.is_some() { report.points } else { 1 };
-            seen = report.to_string();
-        }
-        if !found {
-            missed.push(format!("{bug:?} is not found as {how:?}: {seen}"));
+        if let Err(seen) = hunt(&*scenario, kind, how).await {
+            missed.push(format!("{bug:?}: {seen}"));
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));

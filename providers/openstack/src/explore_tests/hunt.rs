@@ -1,37 +1,16 @@
 //! Each planted bug is found, by a run with one fault at most.
 
-use ccm_testkit::explore::{Effort, Explorer, Faults, Kind, Scenario};
+use ccm_testkit::explore::{Kind, hunt};
 
 use super::{balancers, instances, planted::Bug, routes};
-
-/// Has a fault of a kind, if there is to be one, at one request after another, until a run fails as it should.
-async fn hunt(scenario: Box<dyn Scenario>, kind: Option<Kind>, how: &str) {
-    let (mut points, mut seen) = (1, String::new());
-    for at in 1.. {
-        if at > points {
-            break;
-        }
-        let faults = Faults(kind.map(|kind| (at, kind)).into_iter().collect());
-        let replay = Some((scenario.name(), faults));
-        let explorer = Explorer { effort: Effort::Full, seed: 1, pairs: 0, replay, command: String::new() };
-        let report = explorer.explore(&*scenario).await;
-        if report.failures.iter().any(|failure| failure.seen.contains(how)) {
-            return;
-        }
-        points = if kind.is_some() { report.points } else { 1 };
-        if seen.is_empty() || !report.failures.is_empty() {
-            seen = report.to_string();
-        }
-    }
-    panic!("the bug is not found as {how:?}: {seen}");
-}
 
 /// Names a bug, where it shows, with a fault of which kind, and how: each is a test.
 macro_rules! planted {
     ($($name:ident: $bug:ident in $of:ident $scenario:literal, $kind:expr, $how:literal;)*) => {$(
         #[tokio::test(start_paused = true)]
         async fn $name() {
-            hunt($of::planted($scenario, Bug::$bug), $kind, $how).await;
+            let scenario = $of::planted($scenario, Bug::$bug);
+            hunt(&*scenario, $kind, $how).await.unwrap();
         }
     )*};
 }

@@ -22,6 +22,7 @@
 //! ```
 
 mod environment;
+mod hunt;
 mod journey;
 mod report;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 pub use self::{
     environment::{Effort, Environment},
+    hunt::hunt,
     journey::{Call, Journey},
     report::{Failure, Report},
 };

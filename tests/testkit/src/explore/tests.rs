@@ -333,3 +333,14 @@ fn a_seed_gives_the_same_pairs() {
     let kinds: Vec<Kind> = pairs(7).into_iter().flat_map(|faults| faults.0.into_values()).collect();
     assert!(kinds.iter().all(|kind| !kind.is_past() && *kind != Kind::Busy), "{kinds:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_planted_bug_is_hunted_down_from_call_to_call() {
+    let (careful, blind) = (Toy { careful: true }, Toy { careful: false });
+    assert_eq!(hunt(&blind, Some(Kind::AnswerLost), "4 things").await, Ok(()));
+    // At the first call nothing is there yet that would be made twice; at the third two things are.
+    assert_eq!(hunt(&blind, Some(Kind::DiesBefore), "5 things").await, Ok(()));
+    let seen = hunt(&careful, Some(Kind::AnswerLost), "4 things").await.unwrap_err();
+    assert!(seen.starts_with("it is not found as \"4 things\": toy: 6 calls"), "{seen}");
+    assert!(hunt(&blind, None, "4 things").await.is_err());
+}
