@@ -14,7 +14,7 @@ use ccm_e2e::server::Kind;
 use ccm_testkit::{
     control_plane::Binaries,
     moto::{self, Moto},
-    suite::Tier,
+    suite::{Tier, failed},
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
@@ -89,10 +89,6 @@ fn clusters(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
         _ => Tier::Full.case(tier, name, shared.missing(), || Err("it is not of this tier".into())),
     });
     trials
-}
-
-fn failed(error: impl Into<anyhow::Error>) -> Failed {
-    Failed::from(format!("{:#}", error.into()))
 }
 
 /// What all cases share.

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use ccm_testkit::{
     control_plane::{Binaries, GoProgram},
     moto,
-    suite::Tier,
+    suite::{Tier, failed},
 };
-use libtest_mimic::{Arguments, Failed};
+use libtest_mimic::Arguments;
 use tokio::runtime::Runtime;
 
 use crate::{stage::Programs, table::Round};
@@ -27,7 +27,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let trial = |(name, round): (&str, Round)| {
         let own = programs.clone();
         Tier::Nightly.case(tier, format!("takeover::{name}"), programs.as_ref().err(), move || {
-            Runtime::new()?.block_on(story::tell(own?, round)).map_err(|error| Failed::from(format!("{error:#}")))
+            Runtime::new()?.block_on(story::tell(own?, round)).map_err(failed)
         })
     };
     let rounds = [("plain", Round::Plain), ("managed_security_groups", Round::Managed)];

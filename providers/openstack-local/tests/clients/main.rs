@@ -13,7 +13,7 @@ mod rig;
 
 use std::{process::ExitCode, sync::Arc};
 
-use ccm_testkit::suite::Tier;
+use ccm_testkit::suite::{Tier, failed};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 // As the rig finds it in the library.
@@ -115,9 +115,4 @@ fn clients(tier: Tier) -> Vec<Trial> {
         Tier::Full.case(tier, format!("openstack::{name}"), client.as_ref().err(), run)
     };
     openstack::TESTS.into_iter().filter_map(trial).collect()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "maps errors")]
-fn failed(error: anyhow::Error) -> Failed {
-    Failed::from(format!("{error:#}"))
 }

@@ -26,7 +26,10 @@ mod traffic;
 use std::{process::ExitCode, sync::Arc};
 
 use ccm_e2e::server::Kind;
-use ccm_testkit::{control_plane::Binaries, suite::Tier};
+use ccm_testkit::{
+    control_plane::Binaries,
+    suite::{Tier, failed},
+};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
@@ -214,9 +217,4 @@ fn run_alone(body: Alone) -> Result<(), Failed> {
 fn block_on(case: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(case).map_err(failed)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "maps errors")]
-fn failed(error: anyhow::Error) -> Failed {
-    Failed::from(format!("{error:#}"))
 }

@@ -15,7 +15,7 @@ use std::{future::Future, process::ExitCode};
 
 use ccm_testkit::{
     control_plane::{Binaries, GoProgram},
-    suite::Tier,
+    suite::{Tier, failed},
 };
 use libtest_mimic::{Arguments, Failed};
 
@@ -26,9 +26,8 @@ fn main() -> anyhow::Result<ExitCode> {
     // Each has a cluster of its own, and mostly waits.
     arguments.test_threads.get_or_insert(3);
     let tier = Tier::chosen()?;
-    let page = Tier::Quick.case(tier, "the_page_shows_what_is_compared", None::<String>, || {
-        table::page().map_err(|error| Failed::from(format!("{error:#}")))
-    });
+    let page =
+        Tier::Quick.case(tier, "the_page_shows_what_is_compared", None::<String>, || table::page().map_err(failed));
     let programs = programs();
     let nightly = |name: &str, tell: fn(Programs) -> Result<(), Failed>| {
         let programs = programs.clone();
@@ -58,5 +57,5 @@ fn programs() -> Result<Programs, String> {
 
 fn on_stage(tell: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(tell).map_err(|error| Failed::from(format!("{error:#}")))
+    runtime.block_on(tell).map_err(failed)
 }

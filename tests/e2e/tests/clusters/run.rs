@@ -11,7 +11,7 @@ use ccm_e2e::scenario::{Scenario, neighbour, user};
 use ccm_e2e::server::{Kind, Server};
 use ccm_testkit::apiserver;
 use ccm_testkit::control_plane::{Binaries, GoProgram, helm};
-use ccm_testkit::suite::Tier;
+use ccm_testkit::suite::{Tier, failed};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed};
 use tokio::runtime::{Handle, Runtime};
@@ -215,7 +215,7 @@ fn run(handle: &Handle, servers: &Arc<Servers>, case: Case, place: Place) -> Res
             play(&server, case).await
         }
     });
-    done.map_err(|error| Failed::from(format!("{error:#}")))
+    done.map_err(failed)
 }
 
 async fn play(server: &Arc<Server>, case: Case) -> anyhow::Result<()> {

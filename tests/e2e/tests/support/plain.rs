@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use ccm_testkit::suite::Tier;
+use ccm_testkit::suite::{Tier, failed};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// A case, named after its module and its function.
@@ -42,7 +42,7 @@ impl Outcome for () {
 
 impl Outcome for anyhow::Result<()> {
     fn judge(self) -> Result<(), Failed> {
-        self.map_err(|error| format!("{error:#}").into())
+        self.map_err(failed)
     }
 }
 
