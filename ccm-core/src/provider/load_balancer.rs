@@ -36,12 +36,28 @@ pub trait LoadBalancers: Send + Sync {
         false
     }
 
+    /// Tells what load balancers address nodes by. Constant; [`NodeTarget::Address`], as upstream, by default.
+    fn node_target(&self) -> NodeTarget {
+        NodeTarget::Address
+    }
+
     /// Parses the Service once: whose it is, which backends it takes, and a digest of all that matters to the cloud.
     ///
     /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer whose class is
     /// none or among [`classes`](Self::classes). Annotations that the provider writes itself ([`LbOutcome::annotations`]) must not
     /// change the digest, or each write would cause another `ensure`.
     fn interpret(&self, service: &ServiceView) -> Claim;
+
+    /// Tells which backends the load balancer of an invalid Service has, from when it was valid or another manager served it.
+    ///
+    /// Pure, called where [`interpret`](Self::interpret) answered [`Claim::Refused`] and this process has not seen the Service
+    /// valid, after a restart for instance. With `Some`, and a Service that shows a load balancer, backends follow the nodes by
+    /// [`update_backends`](Self::update_backends) with the Service as it is; what is refused is only the change. `None`, the
+    /// default: backends stay as they are until the Service is valid.
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+        let _ = service;
+        None
+    }
 
     /// Says what the user should know about a Service although it is served, or left to another controller: an unknown
     /// annotation, a setting that has no effect here.
@@ -62,7 +78,8 @@ pub trait LoadBalancers: Send + Sync {
 
     /// Brings the set of backends, and nothing else, in line. Called when only nodes or endpoints changed, and after an
     /// [`ensure`](Self::ensure) that was [refused](super::ErrorKind::is_refusal), so that what there is serves on: what
-    /// `want` says besides may not be so. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the balancer is not
+    /// `want` says besides may not be so. Where [`backends_of_invalid`](Self::backends_of_invalid) answers `Some`, also called
+    /// with an invalid Service: then its [`sources`](LbSpec::sources) may be wrong, and nothing may be opened by them. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the balancer is not
     /// there: it is then ensured.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome;
 
@@ -160,6 +177,17 @@ pub enum Claim {
     Elsewhere,
     /// Ours, but it cannot be served; every mistake, for one event.
     Refused(Vec<InvalidInput>),
+}
+
+/// What load balancers address nodes by, which decides who can be a backend and what changes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeTarget {
+    /// An address of the Node. Every node that is not excluded is a backend, also one whose provider ID is another
+    /// provider's, as with upstream: a cluster whose distribution sets its own provider IDs keeps its backends.
+    Address,
+    /// The instance that the provider ID names. Nodes of other providers are no backends, and a change of addresses concerns
+    /// no load balancer.
+    Instance,
 }
 
 /// Which backends a load balancer takes.

@@ -196,7 +196,7 @@ pub use instances::{BatchLimits, InstanceMetadata, Instances, Need, NodeQuery, P
 pub use inventory::{Inventory, OwnedObject, Owner};
 pub use load_balancer::{
     BackendSet, Backends, Claim, Depth, Digest, InvalidInput, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport,
-    LoadBalancers, PlannedChange, Progress, Remark, SourceRanges,
+    LoadBalancers, NodeTarget, PlannedChange, Progress, Remark, SourceRanges,
 };
 pub use mutation::{Mutation, Reply};
 pub use op::{EventKind, ObjectEvents, Op};

@@ -148,6 +148,11 @@ impl<T: SimpleBalancers> LoadBalancers for T {
         }
     }
 
+    /// Every node, as for a valid one.
+    fn backends_of_invalid(&self, _: &ServiceView) -> Option<Backends> {
+        Some(Backends::Nodes(Vec::new()))
+    }
+
     async fn ensure(&self, op: &Op, want: &LbSpec, _: Depth) -> LbOutcome {
         let ensured = async {
             let wanted = Wanted { settings: self.settings(&want.service)?, members: members(self, want) };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     k8s::{EndpointSliceView, NodeView, well_known as wk},
-    provider::LabelRequirement,
+    provider::{LabelRequirement, NodeTarget},
 };
 
 /// Nodes behind a balancer, and what identifies them.
@@ -21,14 +21,14 @@ pub(crate) struct NodeSet {
 }
 
 impl NodeSet {
-    /// Selects among the nodes that may be backends.
-    pub(crate) fn new(all: &[Arc<NodeView>], requirements: &[LabelRequirement]) -> Self {
+    /// Selects among the nodes that may be backends. `target`: what they are addressed by.
+    pub(crate) fn new(all: &[Arc<NodeView>], requirements: &[LabelRequirement], target: NodeTarget) -> Self {
         let fits = |node: &&Arc<NodeView>| is_backend(node) && requirements.iter().all(|r| r.matches(node));
         let mut nodes: Vec<_> = all.iter().filter(fits).cloned().collect();
         nodes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut hasher = DefaultHasher::new();
         for node in &nodes {
-            identity(node).hash(&mut hasher);
+            identity(node, target).hash(&mut hasher);
         }
         Self { fingerprint: hasher.finish(), nodes }
     }
@@ -51,9 +51,9 @@ impl NodeSet {
 
 /// What balancers know of a node. Upstream compares name and provider ID alone, so that balancers that take addresses
 /// keep stale ones (W28).
-fn identity(node: &NodeView) -> impl Hash {
+fn identity(node: &NodeView, target: NodeTarget) -> impl Hash {
     let NodeView { name, uid, provider_id, addresses, labels, .. } = node;
-    (name, uid, provider_id, addresses, labels.get(wk::LABEL_ZONE))
+    (name, uid, provider_id, (target == NodeTarget::Address).then_some(addresses), labels.get(wk::LABEL_ZONE))
 }
 
 /// Tells whether a node is a backend (KEP-3458): it is not leaving, not excluded, and not about to be removed by the
@@ -84,9 +84,9 @@ pub(crate) enum Urgency {
     Now,
 }
 
-/// Says how soon a change of one node concerns balancers, or `None` when it does not. A node that another cloud claims is
-/// to be passed as `None`.
-pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<Urgency> {
+/// Says how soon a change of one node concerns balancers that address nodes so, or `None` when it does not. A node that they
+/// cannot address is to be passed as `None`.
+pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>, target: NodeTarget) -> Option<Urgency> {
     let was = old.filter(|node| is_member(node));
     match (was, new.filter(|node| is_member(node))) {
         (None, None) => None,
@@ -95,7 +95,7 @@ pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<
         (Some(old), Some(new)) if may_leave(old, new) => Some(Urgency::Now),
         // The autoscaler gave up removing the node: without this it would get no traffic until another node changes.
         (Some(old), Some(new)) if !is_backend(old) && is_backend(new) => Some(pace(new)),
-        (Some(old), Some(new)) => is_news(old, new).then(|| pace(new)),
+        (Some(old), Some(new)) => is_news(old, new, target).then(|| pace(new)),
     }
 }
 
@@ -110,10 +110,10 @@ fn may_leave(old: &NodeView, new: &NodeView) -> bool {
     (old.provider_id.is_some() && old.provider_id != new.provider_id) || (!old.is_uninitialized() && loses_label())
 }
 
-fn is_news(old: &NodeView, new: &NodeView) -> bool {
+fn is_news(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool {
     old.uid != new.uid
         || old.provider_id != new.provider_id
-        || old.addresses != new.addresses
+        || (target == NodeTarget::Address && old.addresses != new.addresses)
         // While a node is uninitialised all of its labels are kept, afterwards those that somebody reads: not a change.
         || (old.labels != new.labels && !old.is_uninitialized())
         || old.labels.get(wk::LABEL_ZONE) != new.labels.get(wk::LABEL_ZONE)

@@ -39,8 +39,12 @@ fn leaving(node: NodeView) -> NodeView {
     tainted(wk::TAINT_TO_BE_DELETED, node)
 }
 
+fn news(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<Urgency> {
+    urgency(old, new, NodeTarget::Address)
+}
+
 fn set(nodes: &[NodeView]) -> NodeSet {
-    NodeSet::new(&nodes.iter().cloned().map(Arc::new).collect::<Vec<_>>(), &[])
+    NodeSet::new(&nodes.iter().cloned().map(Arc::new).collect::<Vec<_>>(), &[], NodeTarget::Address)
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn changes_of_exclusion_and_identity_are_news_whatever_else_the_node_is() {
         // What upstream acts upon although it changes no set: nothing is done here.
         ("provider ID while excluded", off(no_id()), off(node("a")), None),
     ] {
-        assert_eq!(urgency(Some(&old), Some(&new)), urgency_of_it, "{name}");
+        assert_eq!(news(Some(&old), Some(&new)), urgency_of_it, "{name}");
     }
 }
 
@@ -119,8 +123,8 @@ fn taints_labels_and_conditions_are_no_news() {
         ("readiness without provider ID", is(False, no_id()), is(True, no_id())),
         ("cordon", node("a"), NodeView { unschedulable: true, ..node("a") }),
     ] {
-        assert_eq!(urgency(Some(&old), Some(&new)), None, "{name}");
-        assert_eq!(urgency(Some(&new), Some(&old)), None, "{name}, back");
+        assert_eq!(news(Some(&old), Some(&new)), None, "{name}");
+        assert_eq!(news(Some(&new), Some(&old)), None, "{name}, back");
     }
 }
 
@@ -130,9 +134,22 @@ fn the_autoscalers_taint_is_news_when_it_goes() {
     use ConditionStatus::False;
     let no_id = with_id(None, node("a"));
     for (name, node) in [("plain", node("a")), ("not Ready", ready(Some(False), node("a"))), ("without ID", no_id)] {
-        assert_eq!(urgency(Some(&node), Some(&leaving(node.clone()))), None, "{name}: added");
-        assert_eq!(urgency(Some(&leaving(node.clone())), Some(&node)), Some(Urgency::Soon), "{name}: removed");
+        assert_eq!(news(Some(&node), Some(&leaving(node.clone()))), None, "{name}: added");
+        assert_eq!(news(Some(&leaving(node.clone())), Some(&node)), Some(Urgency::Soon), "{name}: removed");
     }
+}
+
+#[test]
+fn a_change_of_addresses_concerns_only_load_balancers_that_use_them() {
+    let address = NodeAddress::new(AddressType::InternalIp, "10.0.0.1");
+    let moved = NodeView { addresses: [address].into(), ..node("a") };
+    for (target, concerns) in [(NodeTarget::Address, true), (NodeTarget::Instance, false)] {
+        let set = |node: &NodeView| NodeSet::new(&[Arc::new(node.clone())], &[], target).fingerprint;
+        assert_eq!(urgency(Some(&node("a")), Some(&moved), target).is_some(), concerns, "{target:?}");
+        assert_eq!(set(&node("a")) != set(&moved), concerns, "{target:?}");
+    }
+    let other_id = with_id(Some("fake://other"), node("a"));
+    assert_eq!(urgency(Some(&node("a")), Some(&other_id), NodeTarget::Instance), Some(Urgency::Now));
 }
 
 /// W28: upstream compares name, provider ID and exclusion alone.
@@ -157,7 +174,7 @@ fn addresses_zones_namesakes_and_deletions_are_news_as_well() {
         ("initialised", Some(waiting), Some(moved), Some(Soon)),
         ("another cloud's", None, None, None),
     ] {
-        assert_eq!(urgency(old.as_ref(), new.as_ref()), urgency_of_it, "{name}");
+        assert_eq!(news(old.as_ref(), new.as_ref()), urgency_of_it, "{name}");
     }
 }
 
@@ -185,7 +202,7 @@ fn labels_choose_the_nodes_of_a_balancer() {
     let zone = |zone: &str, name: &str| Arc::new(labelled(&[(wk::LABEL_ZONE, zone)], node(name)));
     let all = [zone("z1", "a"), zone("z2", "b"), Arc::new(node("c"))];
     let names = |requirements: &[LabelRequirement]| -> Vec<String> {
-        NodeSet::new(&all, requirements).nodes.iter().map(|node| node.name.to_string()).collect()
+        NodeSet::new(&all, requirements, NodeTarget::Address).nodes.iter().map(|node| node.name.to_string()).collect()
     };
     assert_eq!(names(&[]), ["a", "b", "c"]);
     assert_eq!(names(&[LabelRequirement::Exists(wk::LABEL_ZONE.into())]), ["a", "b"]);
@@ -301,7 +318,7 @@ proptest! {
         let by_taint_alone = print(&untainted(&old)) == print(&untainted(&new));
         let joins = new.as_ref().is_some_and(is_backend);
         if print(&old) != print(&new) && (joins || !by_taint_alone) {
-            prop_assert!(urgency(old.as_ref(), new.as_ref()).is_some());
+            prop_assert!(news(old.as_ref(), new.as_ref()).is_some());
         }
     }
 
@@ -309,6 +326,6 @@ proptest! {
     fn a_node_that_leaves_a_set_leaves_it_at_once(old in any_node(), new in prop::option::of(any_node())) {
         let leaves = is_member(&old) && !new.as_ref().is_some_and(is_member);
         let may_leave = is_member(&old) && new.as_ref().is_some_and(|new| is_member(new) && may_leave(&old, new));
-        prop_assert_eq!(urgency(Some(&old), new.as_ref()) == Some(Urgency::Now), leaves || may_leave);
+        prop_assert_eq!(news(Some(&old), new.as_ref()) == Some(Urgency::Now), leaves || may_leave);
     }
 }

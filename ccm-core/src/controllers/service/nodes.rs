@@ -12,7 +12,7 @@ use super::{
 use crate::{
     controllers::ControllerContext,
     k8s::NodeView,
-    provider::{CloudProvider, LabelRequirement, NodeClaim},
+    provider::{CloudProvider, LabelRequirement, NodeClaim, NodeTarget},
     runtime::{api::ApiError, cache::Change},
 };
 
@@ -31,6 +31,8 @@ struct State {
     sets: HashMap<Vec<LabelRequirement>, Entry>,
     /// Until when an answer that did not settle a doubt stands for all who ask.
     doubted_until: Option<Instant>,
+    /// Whether the cache was compared with the API server since the start.
+    confirmed: bool,
 }
 
 struct Entry {
@@ -78,14 +80,17 @@ impl NodeSets {
     /// Has sets made anew after changes of nodes, and tells which changes are news to balancers.
     pub(crate) fn follow(&self, news: impl Fn(Urgency) + Send + Sync + 'static) {
         let (state, provider) = (self.state.clone(), self.cx.provider.clone());
-        let ours = move |node: &Arc<NodeView>| is_ours(&*provider, node).then(|| node.clone());
+        let candidate = {
+            let provider = provider.clone();
+            move |node: &Arc<NodeView>| is_candidate(&*provider, node).then(|| node.clone())
+        };
         self.cx.nodes.on_change(move |change: &Change<NodeView>| {
             let (old, new) = match change {
-                Change::Added(new) => (None, ours(new)),
-                Change::Updated { old, new } => (ours(old), ours(new)),
-                Change::Deleted(old) => (ours(old), None),
+                Change::Added(new) => (None, candidate(new)),
+                Change::Updated { old, new } => (candidate(old), candidate(new)),
+                Change::Deleted(old) => (candidate(old), None),
             };
-            let news_of = urgency(old.as_deref(), new.as_deref());
+            let news_of = urgency(old.as_deref(), new.as_deref(), target(&*provider));
             let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
             let (was, is) = (old.is_some_and(|n| is_backend(&n)), new.is_some_and(|n| is_backend(&n)));
             // The autoscaler's taint changes a set and is no news; nor are labels before the initialisation.
@@ -128,10 +133,45 @@ impl NodeSets {
 
     /// Reads the nodes again; an error if one of those that are to go is still there.
     async fn confirm(&self, requirements: &[LabelRequirement], before: &NodeSet, set: &NodeSet) -> Result<(), Doubt> {
-        let fresh = self.cx.api.list_nodes(&self.cx.fields).await.map_err(Doubt::Unread)?;
-        let mut fresh: Vec<_> = fresh.into_iter().map(Arc::new).collect();
-        fresh.retain(|node| is_ours(&*self.cx.provider, node));
-        if before.loses_one_of(set, &NodeSet::new(&fresh, requirements)) { Err(Doubt::Disagree) } else { Ok(()) }
+        let fresh = self.read(requirements).await?;
+        if before.loses_one_of(set, &fresh) { Err(Doubt::Disagree) } else { Ok(()) }
+    }
+
+    /// Compares the cache with the API server, once, before the first change of backends from before the start. The first set
+    /// has none before it that shows what it lost: a list that was cut short at the start must not empty load balancers.
+    ///
+    /// # Errors
+    /// The cache lacks most of the nodes that the API server has, or that could not be asked.
+    pub(crate) async fn confirm_start(&self) -> Result<(), Doubt> {
+        let _asking = self.asking.lock().await;
+        if self.state.lock().confirmed {
+            return Ok(());
+        }
+        if self.state.lock().doubted_until.is_some_and(|until| until > Instant::now()) {
+            return Err(Doubt::Recent);
+        }
+        let confirmed = match self.read(&[]).await {
+            Ok(fresh) if self.observe(&[]).1.loses_most_of(&fresh) => Err(Doubt::Disagree),
+            Ok(_) => Ok(()),
+            Err(doubt) => Err(doubt),
+        };
+        let mut state = self.state.lock();
+        match confirmed {
+            Ok(()) => state.confirmed = true,
+            Err(_) => state.doubted_until = Some(Instant::now() + DOUBT_PAUSE),
+        }
+        confirmed
+    }
+
+    /// Reads the set from the API server.
+    async fn read(&self, requirements: &[LabelRequirement]) -> Result<NodeSet, Doubt> {
+        let nodes = self.cx.api.list_nodes(&self.cx.fields).await.map_err(Doubt::Unread)?;
+        Ok(self.select(nodes.into_iter().map(Arc::new).collect(), requirements))
+    }
+
+    fn select(&self, mut nodes: Vec<Arc<NodeView>>, requirements: &[LabelRequirement]) -> NodeSet {
+        nodes.retain(|node| is_candidate(&*self.cx.provider, node));
+        NodeSet::new(&nodes, requirements, target(&*self.cx.provider))
     }
 
     fn known(&self, requirements: &[LabelRequirement]) -> Option<Arc<NodeSet>> {
@@ -142,9 +182,7 @@ impl NodeSets {
 
     fn observe(&self, requirements: &[LabelRequirement]) -> (u64, NodeSet) {
         let generation = self.state.lock().generation;
-        let mut nodes = self.cx.nodes.list();
-        nodes.retain(|node| is_ours(&*self.cx.provider, node));
-        (generation, NodeSet::new(&nodes, requirements))
+        (generation, self.select(self.cx.nodes.list(), requirements))
     }
 
     /// Returns the set as it was, if `set` lacks most of it.
@@ -165,6 +203,14 @@ impl NodeSets {
     }
 }
 
-fn is_ours(provider: &dyn CloudProvider, node: &NodeView) -> bool {
-    provider.claims_node(node) == NodeClaim::Ours
+/// Tells whether the load balancers can address a node.
+fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
+    match target(provider) {
+        NodeTarget::Address => true,
+        NodeTarget::Instance => provider.claims_node(node) == NodeClaim::Ours,
+    }
+}
+
+fn target(provider: &dyn CloudProvider) -> NodeTarget {
+    provider.load_balancers().map_or(NodeTarget::Address, |balancers| balancers.node_target())
 }

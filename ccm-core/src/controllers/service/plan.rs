@@ -77,8 +77,8 @@ pub(crate) struct Known {
     pub(crate) takes: Option<Backends>,
     /// What was last refused, so that it is told once.
     pub(crate) refused: Option<Digest>,
-    /// The Service as it last was valid, and which of its states that is: as it is served until its owner mends it.
-    pub(crate) valid: Option<(Digest, Arc<ServiceView>)>,
+    /// The Service as it is served, and which of its states that is: until its owner mends one that is invalid now.
+    pub(crate) served_as: Option<(Digest, Arc<ServiceView>)>,
 }
 
 /// What was written to a Service.
@@ -141,10 +141,19 @@ pub(crate) struct Hold {
 pub(crate) enum Wish {
     /// Another controller serves it.
     Elsewhere,
-    /// It cannot be served as it is. `backends`: those of today, for the balancer that it has from before.
-    Refused { mistakes: Vec<InvalidInput>, backends: Option<u64> },
+    /// It cannot be served as it is. `served`: what its balancer from before is given meanwhile.
+    Refused { mistakes: Vec<InvalidInput>, served: Option<Served> },
     /// A balancer with this digest and these backends.
     Serve { digest: Digest, backends: u64 },
+}
+
+/// What the balancer of a Service that is refused is given: the backends of today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Identifies the state of the Service by which the backends are chosen.
+    pub(crate) digest: Digest,
+    /// Fingerprint of the backends.
+    pub(crate) backends: u64,
 }
 
 /// Everything that decides.
@@ -237,26 +246,27 @@ pub(crate) fn decide(facts: Facts<'_>) -> Step {
         Standing::Wanted => match facts.wish {
             None => Step::Rest { until: None },
             Some(Wish::Elsewhere) => Step::LeaveAlone,
-            Some(Wish::Refused { mistakes, backends }) => refused(facts, mistakes, *backends),
+            Some(Wish::Refused { mistakes, served }) => refused(facts, mistakes, *served),
             Some(Wish::Serve { digest, backends }) => serve(facts, service, *digest, *backends),
         },
     }
 }
 
-/// What was served before goes on as it was: its nodes come and go all the same.
-fn refused(facts: Facts<'_>, mistakes: &[InvalidInput], backends: Option<u64>) -> Step {
+/// What was served before goes on as it was, by this process or another: its nodes come and go all the same.
+fn refused(facts: Facts<'_>, mistakes: &[InvalidInput], served: Option<Served>) -> Step {
     let Facts { known, .. } = facts;
     if known.refused != Some(digest_of(mistakes)) {
         return Step::Refuse { mistakes: mistakes.to_vec() };
     }
-    match (known.applied, backends) {
-        (Some(applied), Some(backends)) if applied.backends != Some(backends) => {
-            match held(facts, Subject::Serve(applied.digest), Some(backends)) {
-                Some(until) => Step::Rest { until: Some(until) },
-                None => Step::UpdateBackends,
-            }
-        }
-        _ => Step::Rest { until: None },
+    let has = |served: &Served| {
+        known.applied.is_some_and(|has| has.digest == served.digest && has.backends == Some(served.backends))
+    };
+    match served.filter(|served| !has(served)) {
+        Some(served) => match held(facts, Subject::Serve(served.digest), Some(served.backends)) {
+            Some(until) => Step::Rest { until: Some(until) },
+            None => Step::UpdateBackends,
+        },
+        None => Step::Rest { until: None },
     }
 }
 
@@ -298,10 +308,10 @@ fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64)
         return Step::Rest { until: Some(until) };
     }
     let announce = known.announced != Some(Subject::Serve(digest));
-    let Some(applied) = known.applied else {
+    // Without an attempt only backends were followed, of a Service that was invalid.
+    let Some(applied) = known.applied.filter(|_| known.attempted) else {
         // Finished by an earlier process, as it seems: a question is enough if it is true.
-        let finished = has_finalizer(service, known, now) && !service.status.ingress.is_empty();
-        return if finished && !known.attempted {
+        return if is_finished(service, known, now) && !known.attempted {
             Step::Compare { drift: false }
         } else {
             Step::Ensure { depth: Depth::Verify, announce }
@@ -321,6 +331,11 @@ fn serve(facts: Facts<'_>, service: &ServiceView, digest: Digest, backends: u64)
     } else {
         Step::Rest { until: Some(applied.verify_at) }
     }
+}
+
+/// Tells whether a Service shows a load balancer that some process has finished.
+pub(crate) fn is_finished(service: &ServiceView, known: &Known, now: Duration) -> bool {
+    has_finalizer(service, known, now) && !service.status.ingress.is_empty()
 }
 
 /// Returns until when an attempt of this kind, with these backends, has to wait.

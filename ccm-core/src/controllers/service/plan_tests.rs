@@ -223,7 +223,7 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
 #[test]
 fn a_mistake_is_told_once_and_a_new_one_again() {
     let mistake =
-        |message: &str| Wish::Refused { mistakes: vec![InvalidInput::new("spec.ports", message)], backends: None };
+        |message: &str| Wish::Refused { mistakes: vec![InvalidInput::new("spec.ports", message)], served: None };
     let tells = |known: &Known, wish: &Wish| match step(&service(), known, wish) {
         Step::Refuse { .. } => true,
         Step::Rest { until: None } => false,
@@ -241,15 +241,36 @@ fn a_mistake_is_told_once_and_a_new_one_again() {
 #[test]
 fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
     let mistakes = vec![InvalidInput::new("spec.ports", "a")];
-    let refused = |backends| Wish::Refused { mistakes: mistakes.clone(), backends: Some(backends) };
+    let refused = |backends| {
+        Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(1), backends }) }
+    };
     let applied = |backends| Some(Applied { digest: Digest(1), backends: Some(backends), verify_at: secs(9000) });
     let known = Known { refused: Some(digest_of(&mistakes)), applied: applied(7), ..fresh() };
     assert_eq!(step(&service(), &known, &refused(7)), Step::Rest { until: None });
     assert_eq!(step(&service(), &known, &refused(8)), Step::UpdateBackends);
     let untold = Known { refused: None, ..known.clone() };
     assert!(matches!(step(&service(), &untold, &refused(8)), Step::Refuse { .. }), "it is told first");
-    let never = Known { applied: None, ..known };
-    assert_eq!(step(&service(), &never, &refused(8)), Step::Rest { until: None });
+    let nothing = Wish::Refused { mistakes: mistakes.clone(), served: None };
+    assert_eq!(step(&service(), &Known { applied: None, ..known }, &nothing), Step::Rest { until: None });
+}
+
+/// After a restart nothing is known of it but that it shows a load balancer.
+#[test]
+fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_mended() {
+    let mistakes = vec![InvalidInput::new("spec.ports", "a")];
+    let refused = |backends| {
+        Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(5), backends }) }
+    };
+    let told = Known { refused: Some(digest_of(&mistakes)), ..fresh() };
+    assert_eq!(step(&served_service(), &told, &refused(7)), Step::UpdateBackends);
+    let applied = Some(Applied { digest: Digest(5), backends: Some(7), verify_at: secs(9000) });
+    let followed = Known { applied, may_exist: true, ..told };
+    assert_eq!(step(&served_service(), &followed, &refused(7)), Step::Rest { until: None });
+    assert_eq!(step(&served_service(), &followed, &refused(8)), Step::UpdateBackends);
+    let hold = Hold { until: secs(400), subject: Subject::Serve(Digest(5)), backends: None };
+    let failed = Known { hold: Some(hold), ..followed.clone() };
+    assert_eq!(step(&served_service(), &failed, &refused(8)), Step::Rest { until: Some(secs(400)) });
+    assert_eq!(step(&served_service(), &followed, &WISH), Step::Compare { drift: false }, "mended");
 }
 
 #[test]
@@ -257,7 +278,7 @@ fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
     let applied = Some(Applied { digest: Digest(1), backends: None, verify_at: secs(9000) });
     let hold = |backends| Hold { until: secs(400), subject: Subject::Serve(Digest(1)), backends };
     let decided = |now, hold| {
-        let known = Known { uid: "u".into(), may_exist: true, applied, hold: Some(hold), ..fresh() };
+        let known = Known { uid: "u".into(), may_exist: true, attempted: true, applied, hold: Some(hold), ..fresh() };
         let wish = Wish::Serve { digest: Digest(1), backends: 8 };
         let service = service();
         let known = Known { uid: service.uid.clone(), ..known };
@@ -498,7 +519,7 @@ fn what_was_written_counts_as_there_until_the_cache_shows_it() {
 fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
     let applied = |backends| Some(Applied { digest: Digest(1), backends, verify_at: HOUR });
     let decided = |backends, pass_awaited| {
-        let known = Known { applied: applied(backends), may_exist: true, ..fresh() };
+        let known = Known { applied: applied(backends), may_exist: true, attempted: true, ..fresh() };
         let (service, fields) = (served_service(), ServiceFields::default());
         let wish = Wish::Serve { digest: Digest(1), backends: 8 };
         let facts = Facts {

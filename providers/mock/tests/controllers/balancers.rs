@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, ServiceView},
     provider::{
-        BackendSet, Claim, CloudError, CloudProvider, Depth, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-        NodeClaim, Op, PlannedChange, Progress, ProviderContext, Remark,
+        BackendSet, Backends, Claim, CloudError, CloudProvider, Depth, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+        NodeClaim, NodeTarget, Op, PlannedChange, Progress, ProviderContext, Remark,
     },
 };
 use ccm_mock::MockProvider;
@@ -58,6 +58,7 @@ pub(crate) struct Balancers {
     script: Mutex<Option<Script>>,
     interpret: Mutex<Option<Interpret>>,
     remarks: Mutex<Vec<Remark>>,
+    node_target: Mutex<NodeTarget>,
     in_flight: Mutex<BTreeSet<String>>,
     most: AtomicUsize,
 }
@@ -70,6 +71,7 @@ impl Balancers {
             script: Mutex::default(),
             interpret: Mutex::default(),
             remarks: Mutex::default(),
+            node_target: Mutex::new(NodeTarget::Address),
             in_flight: Mutex::default(),
             most: AtomicUsize::new(0),
         })
@@ -93,6 +95,11 @@ impl Balancers {
     /// Says this of every Service.
     pub(crate) fn remark(&self, remarks: Vec<Remark>) {
         *self.remarks.lock() = remarks;
+    }
+
+    /// Addresses nodes by this.
+    pub(crate) fn address_by(&self, target: NodeTarget) {
+        *self.node_target.lock() = target;
     }
 
     /// Takes the calls since the last time.
@@ -230,6 +237,14 @@ impl LoadBalancers for Balancers {
             Some(interpret) => interpret(service, claim),
             None => claim,
         }
+    }
+
+    fn node_target(&self) -> NodeTarget {
+        *self.node_target.lock()
+    }
+
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+        self.inner.backends_of_invalid(service)
     }
 
     fn remarks(&self, _: &ServiceView) -> Vec<Remark> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccm_core::provider::{CloudError, ErrorKind};
+use ccm_core::provider::{CloudError, ErrorKind, NodeTarget};
 use ccm_mock::provider::annotations;
 use ccm_testkit::{
     apiserver::{Action, Match},
@@ -422,4 +422,115 @@ async fn a_comparison_that_fails_holds_back_no_node() {
     world.delete_node("b").await;
     let took = world.until("the node is out", secs(400), || world.nodes_behind("web") == ["a"]).await;
     assert!(took <= secs(45), "{took:?}");
+}
+
+/// A Service that cannot be served as it is, spoilt while nobody looked or refused by this manager alone: its load balancer
+/// gets the nodes of the day all the same, and what is wrong is told once for each process.
+#[tokio::test(start_paused = true)]
+async fn nodes_of_a_service_that_was_invalid_at_the_start_are_followed() {
+    const SCHEME: &str = "mock.cloud-provider.example/scheme";
+    let annotate = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
+    let (world, provider, ccm) = web_on_two_nodes().await;
+    ccm.stop().await;
+    world.patch_service("web", annotate(SCHEME, json!("nobody"))).await;
+    world.delete_node("b").await;
+    world.have_nodes(["c"]).await;
+    provider.take_lines();
+    let ccm = world.start_with(provider.clone(), &SERVICE);
+    world.until("what changed meanwhile", secs(60), || world.nodes_behind("web") == ["a", "c"]).await;
+    world.have_nodes(["d"]).await;
+    world.until("what changes now", secs(60), || world.nodes_behind("web") == ["a", "c", "d"]).await;
+    world.settle().await;
+    assert_eq!(provider.take_lines(), ["update web", "update web"]);
+    assert_eq!(world.notes("SyncLoadBalancerFailed").len(), 1);
+
+    // Once it is valid, everything is compared.
+    world.patch_service("web", annotate(SCHEME, Value::Null)).await;
+    world.settle().await;
+    assert_eq!(provider.take_lines(), ["plan web"]);
+    // One that does not say which nodes it takes keeps those that it has.
+    const SELECTOR: &str = "mock.cloud-provider.example/node-selector";
+    world.patch_service("web", annotate(SELECTOR, json!("nonsense and more"))).await;
+    ccm.stop().await;
+    let _ccm = world.start_with(provider.clone(), &SERVICE);
+    world.have_nodes(["e"]).await;
+    world.settle().await;
+    assert_eq!(world.nodes_behind("web"), ["a", "c", "d"]);
+}
+
+/// A load balancer that is gone is not made for a Service that is refused.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_for_a_service_that_was_invalid_at_the_start() {
+    let (world, provider, ccm) = web_on_two_nodes().await;
+    ccm.stop().await;
+    let wrong = json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "nobody"}}});
+    world.patch_service("web", wrong).await;
+    world.cloud.remove_load_balancer(&world.balancers("web")[0].name);
+    provider.take_lines();
+    let _ccm = world.start_with(provider.clone(), &SERVICE);
+    tokio::time::sleep(secs(600)).await;
+    assert_eq!(provider.take_lines(), ["update web"]);
+    assert!(world.balancers("web").is_empty());
+}
+
+/// The first list after a start has nothing before it to be measured by: one that is cut short must not empty a load
+/// balancer.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_cut_short_at_the_start_takes_no_node_out() {
+    let world = World::provisioned();
+    let provider = Balancers::over(&world);
+    world.have_nodes(["a"]).await;
+    let short = world.server.store().version();
+    world.have_nodes(["b", "c", "d"]).await;
+    let ccm = world.start_with(provider.clone(), &SERVICE);
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
+    world.settle().await;
+    ccm.stop().await;
+    provider.take_lines();
+    let nodes = |verb| Match::resource("nodes").verb(verb).user_agent(AGENT);
+    let no_streams = Action::Error { code: http::StatusCode::BAD_REQUEST, retry_after: None };
+    world.server.faults().add_times(nodes("watch"), no_streams, 1);
+    let cut = world.server.faults().add_times(nodes("list"), Action::StaleRead(short), 1);
+    let frozen = world.server.faults().freeze_watches(nodes("watch"));
+    let before = world.server.log().count(&nodes("list"));
+    let _ccm = world.start_with(provider.clone(), &SERVICE);
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(world.server.faults().met(cut), 1);
+    assert_eq!(world.nodes_behind("web"), ["a", "b", "c", "d"]);
+    assert!(provider.take_lines().iter().all(|line| line == "plan web"));
+    world.server.faults().thaw(frozen);
+    world.delete_node("d").await;
+    world.until("what is really gone is out", secs(60), || world.nodes_behind("web") == ["a", "b", "c"]).await;
+    let asked = world.server.log().count(&nodes("list")) - before;
+    assert!((2..=14).contains(&asked), "again and again, with pauses: {asked}");
+}
+
+/// Distributions set provider IDs of their own, which cannot be changed. Where load balancers use addresses, their nodes serve.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_another_providers_id_is_a_backend_where_it_can_be_addressed() {
+    for (target, behind) in [(NodeTarget::Address, &["a", "k"][..]), (NodeTarget::Instance, &["a"])] {
+        let world = World::provisioned();
+        let provider = Balancers::over(&world);
+        provider.address_by(target);
+        let _ccm = world.start_with(provider.clone(), &SERVICE);
+        world.have_nodes(["a"]).await;
+        world.kubelets.register(initialized("k").provider_id("k3s://k")).await.expect("the node joins");
+        world.serve("web").await;
+        world.until_served(&["web"], secs(60)).await;
+        world.settle().await;
+        assert_eq!(world.nodes_behind("web"), behind, "{target:?}");
+
+        // A change of an address concerns load balancers that use addresses.
+        provider.take_lines();
+        let node = world.node("a");
+        world.put_node({
+            let mut node = node;
+            node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.99.0.1"}]);
+            node
+        });
+        world.settle().await;
+        let updates = usize::from(target == NodeTarget::Address);
+        assert_eq!(provider.take_lines().len(), updates, "{target:?}");
+    }
 }

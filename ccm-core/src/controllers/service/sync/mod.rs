@@ -14,7 +14,7 @@ use super::{
     cloud::Paused,
     metrics::{Outcome, Work},
     node_set::endpoints_fingerprint,
-    plan::{Applied, Facts, Hold, Known, Step, Subject, Wish, decide},
+    plan::{Applied, Facts, Hold, Known, Served, Step, Subject, Wish, decide, digest_of, is_finished},
     trouble::{Doing, Trouble, names as node_names},
 };
 use crate::{
@@ -134,7 +134,7 @@ impl ServiceController {
                 let held = look.known.hold.is_some_and(|hold| hold.until > self.now());
                 Ok(Next::Rest { until, settled: !held })
             }
-            (Step::Refuse { mistakes }, _) => Ok(self.refuse(look, &mistakes)),
+            (Step::Refuse { mistakes }, wanted) => Ok(self.refuse(look, &mistakes, wanted.is_some())),
             (Step::Delete { then, announce }, _) => self.delete(look, then, announce).await,
             (Step::Ensure { depth, announce }, Some(wanted)) => self.ensure(look, &wanted, depth, announce).await,
             (Step::UpdateBackends, Some(wanted)) => self.update_backends(look, &wanted).await,
@@ -163,12 +163,15 @@ impl ServiceController {
         look.known.may_exist |= claim != Claim::Elsewhere && service.has_finalizer();
         let (backends, digest) = match claim {
             Claim::Elsewhere => return Ok((Some(Wish::Elsewhere), None)),
-            Claim::Refused(mistakes) => return self.refused(look, mistakes).await,
+            Claim::Refused(mistakes) => {
+                let backends = balancers.backends_of_invalid(&service);
+                return self.refused(look, service, mistakes, backends).await;
+            }
             Claim::Ours { backends, digest } => (backends, digest),
         };
         let mistakes = balancers.supports().refuse(&service);
         if !mistakes.is_empty() {
-            return self.refused(look, mistakes).await;
+            return self.refused(look, service, mistakes, Some(backends)).await;
         }
         look.known.refused = None;
         let wanted = self.wanted(look, service, backends, digest).await?;
@@ -176,23 +179,28 @@ impl ServiceController {
         Ok((Some(wish), Some(wanted)))
     }
 
-    /// Of a Service that cannot be served as it is: what it has from when it could.
+    /// Of a Service that cannot be served as it is: what it has from when it could. `backends`: those that it takes as it is.
     async fn refused(
         &self,
         look: &mut Look,
+        service: Arc<ServiceView>,
         mistakes: Vec<InvalidInput>,
+        backends: Option<Backends>,
     ) -> Result<(Option<Wish>, Option<Wanted>), Trouble> {
-        let valid = look
-            .known
-            .valid
-            .clone()
-            .filter(|(digest, _)| look.known.applied.is_some_and(|applied| applied.digest == *digest));
-        let wanted = match (valid, look.known.takes.clone()) {
-            (Some((digest, service)), Some(takes)) => Some(self.wanted(look, service, takes, digest).await?),
-            _ => None,
+        let known = &look.known;
+        let is_applied = |digest: &Digest| known.applied.is_some_and(|applied| applied.digest == *digest);
+        let served = known.served_as.clone().filter(|(digest, _)| is_applied(digest)).zip(known.takes.clone());
+        // An earlier process finished it, of which only the Service and the load balancer are left.
+        let found = || {
+            let finished = is_finished(&service, known, self.now());
+            Some(((digest_of(&mistakes), service.clone()), backends.filter(|_| finished)?))
         };
-        let backends = wanted.as_ref().map(|wanted| wanted.fingerprint);
-        Ok((Some(Wish::Refused { mistakes, backends }), wanted))
+        let wanted = match served.or_else(found) {
+            Some(((digest, service), takes)) => Some(self.wanted(look, service, takes, digest).await?),
+            None => None,
+        };
+        let served = wanted.as_ref().map(|wanted| Served { digest: wanted.digest, backends: wanted.fingerprint });
+        Ok((Some(Wish::Refused { mistakes, served }), wanted))
     }
 
     /// Describes what is to be served.
@@ -204,11 +212,8 @@ impl ServiceController {
         digest: Digest,
     ) -> Result<Wanted, Trouble> {
         look.subject = Some(Subject::Serve(digest));
-        let invalid = |mistakes: Vec<InvalidInput>| {
-            let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-            Trouble::cloud(Doing::Ensure, CloudError::invalid_input(list.join("; ")))
-        };
-        let sources = SourceRanges::of(&service).map_err(invalid)?;
+        // One that says so wrongly is refused: only its backends are followed, and nobody is let in.
+        let sources = SourceRanges::of(&service).unwrap_or(SourceRanges::Only(Vec::new()));
         let (backends, fingerprint) = match &takes {
             Backends::Nodes(requirements) => {
                 let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
@@ -286,6 +291,11 @@ impl ServiceController {
             BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
         self.tell_if_empty(look, &wanted.spec);
+        if look.known.applied.is_none() {
+            self.confirm_start(wanted).await?;
+            // What an earlier process may have brought in line is no news.
+            look.known.told_backends.get_or_insert(self.now());
+        }
         let started = Instant::now();
         let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await?;
         self.metrics.host_update.observe(started.elapsed().as_secs_f64());
@@ -294,6 +304,10 @@ impl ServiceController {
             applied.backends = None;
         }
         match &outcome.result {
+            // There is nothing to be followed, and nothing to be made of a Service that is refused.
+            Err(error) if error.kind() == ErrorKind::NotFound && look.known.refused.is_some() => {
+                return Ok(self.settle(look, wanted));
+            }
             // It is made again as a whole.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 look.known.applied = None;
@@ -305,6 +319,14 @@ impl ServiceController {
         self.conclude(look, wanted, outcome, Doing::Update { hosts }).await
     }
 
+    /// Compares the nodes with the API server before backends from before the start are changed.
+    async fn confirm_start(&self, wanted: &Wanted) -> Result<(), Trouble> {
+        match &wanted.spec.backends {
+            BackendSet::Nodes(_) => self.sets.confirm_start().await.map_err(Trouble::Doubt),
+            BackendSet::Endpoints(_) => Ok(()),
+        }
+    }
+
     /// Asks what differs. Without differences the cloud is as it should be, and nothing is written to it.
     async fn compare(&self, look: &mut Look, wanted: &Wanted, drift: bool) -> Result<Next, Trouble> {
         look.work = Work::Compare;
@@ -313,10 +335,12 @@ impl ServiceController {
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
             // What cannot be asked is ensured, which is idempotent.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
+                self.confirm_start(wanted).await?;
                 return self.ensure(look, wanted, Depth::Verify, false).await;
             }
             // It would be refused for ever, while nobody looks after the backends of what there is.
             Err(error) if error.kind().is_refusal() && !drift => {
+                self.confirm_start(wanted).await?;
                 return self.ensure(look, wanted, Depth::Verify, true).await;
             }
             Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
@@ -329,6 +353,8 @@ impl ServiceController {
             if drift {
                 look.reason = "drift";
                 self.metrics.drift.inc_by(changes.len() as u64);
+            } else {
+                self.confirm_start(wanted).await?;
             }
             return self.ensure(look, wanted, Depth::Verify, !drift).await;
         }
@@ -385,7 +411,7 @@ impl ServiceController {
             _ => now + self.config.verify_period.mul_f64(rand::random_range(0.75..1.25)),
         };
         look.known.applied = Some(Applied { digest: wanted.digest, backends: Some(wanted.fingerprint), verify_at });
-        look.known.valid = Some((wanted.digest, wanted.service.clone()));
+        look.known.served_as = Some((wanted.digest, wanted.service.clone()));
         (look.known.hold, look.known.pending_since, look.known.told) = (None, None, None);
         Next::Rest { until: Some(verify_at), settled: true }
     }

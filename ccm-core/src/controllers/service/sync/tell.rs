@@ -36,7 +36,8 @@ impl ServiceController {
         look.known.remarked = seen;
     }
 
-    pub(super) fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput]) -> Next {
+    /// Tells what is wrong. `served`: it has backends from before, which may need to be changed.
+    pub(super) fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput], served: bool) -> Next {
         look.known.refused = Some(digest_of(mistakes));
         if let Some(service) = &look.service {
             let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
@@ -45,8 +46,7 @@ impl ServiceController {
             self.metrics.count(Work::Refuse, Outcome::Done);
             self.cx.events.event(&object(service), EventKind::Warning, "SyncLoadBalancerFailed", &note);
         }
-        // What it has from before may need other backends.
-        if look.known.applied.is_some() { Next::Again } else { REST }
+        if served { Next::Again } else { REST }
     }
 
     /// Draws the consequences of a failure: when to try again, and whom to tell.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, ServiceView},
     provider::{
-        Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Mutation, Op,
+        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Mutation, Op,
         PlannedChange, Progress, Remark, Reply, SourceRanges,
     },
 };
@@ -69,6 +69,14 @@ impl LoadBalancers for MockProvider {
                 Claim::Refused(mistakes)
             }
         }
+    }
+
+    /// Those that the annotations choose, unless it is these that are wrong.
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+        let (options, mistakes) = Options::parse(service, &self.settings);
+        let chooses = [annotations::BACKENDS, annotations::NODE_SELECTOR];
+        let unclear = mistakes.iter().any(|mistake| chooses.contains(&&*mistake.field));
+        (!unclear).then_some(options.backends)
     }
 
     fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
