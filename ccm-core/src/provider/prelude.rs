@@ -8,8 +8,8 @@ pub use http::Method;
 pub use super::{
     BackendSet, Backends, BatchLimits, Claim, CloudError, CloudProvider, Depth, Digest, ErrorKind, EventKind,
     InstanceMetadata, Instances, InvalidInput, Inventory, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport,
-    LoadBalancers, Mutation, Need, NodeClaim, NodeQuery, NodeTarget, Op, OwnedObject, Owner, PlannedChange, Power, Presence,
-    Progress, ProviderContext, Remark, Reply, Route, RouteChange, Routes, SourceRanges,
+    LoadBalancers, Mutation, Need, NodeClaim, NodeQuery, NodeTarget, Op, OwnedObject, Owner, PlannedChange, Power,
+    Presence, Progress, ProviderContext, Remark, Reply, Route, RouteChange, Routes, SourceRanges,
     rest::{Fault, Rest, Transport, path},
     simple::{BalancerState, Mark, SimpleBalancer, SimpleBalancers, Wanted},
 };

@@ -241,9 +241,8 @@ fn a_mistake_is_told_once_and_a_new_one_again() {
 #[test]
 fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
     let mistakes = vec![InvalidInput::new("spec.ports", "a")];
-    let refused = |backends| {
-        Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(1), backends }) }
-    };
+    let refused =
+        |backends| Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(1), backends }) };
     let applied = |backends| Some(Applied { digest: Digest(1), backends: Some(backends), verify_at: secs(9000) });
     let known = Known { refused: Some(digest_of(&mistakes)), applied: applied(7), ..fresh() };
     assert_eq!(step(&service(), &known, &refused(7)), Step::Rest { until: None });
@@ -258,9 +257,8 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
 #[test]
 fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_mended() {
     let mistakes = vec![InvalidInput::new("spec.ports", "a")];
-    let refused = |backends| {
-        Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(5), backends }) }
-    };
+    let refused =
+        |backends| Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(5), backends }) };
     let told = Known { refused: Some(digest_of(&mistakes)), ..fresh() };
     assert_eq!(step(&served_service(), &told, &refused(7)), Step::UpdateBackends);
     let applied = Some(Applied { digest: Digest(5), backends: Some(7), verify_at: secs(9000) });

@@ -51,6 +51,8 @@ pub(super) struct Order<'a> {
     pub(super) wanted: &'a Wanted,
     pub(super) service: &'a ServiceView,
     pub(super) backends: &'a BackendSet,
+    /// Whether no rule may be changed along with the targets.
+    pub(super) targets_only: bool,
 }
 
 impl Core {

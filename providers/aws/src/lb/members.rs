@@ -61,7 +61,7 @@ impl Core {
         let mut steps = plan::membership(wanted, &backing.targets, &observed);
         let waits = spare(op, &mut steps, &backing.stopped);
         // Nodes may bring another security group, and pods another port.
-        let opens = !known.ground.covers(&backing.ground);
+        let opens = !order.targets_only && !known.ground.covers(&backing.ground);
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = Picture::new(observed);
         let served = served(known.applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
@@ -78,7 +78,9 @@ impl Core {
                 // Of rules that serve something else than is wanted now nothing is known.
                 let exposed = Some(exposure(wanted, &known.ground)) == picture.observed.exposure;
                 // Rules for groups that no node has any more go when everything is compared.
-                known.ground.extend(&backing.ground);
+                if !order.targets_only {
+                    known.ground.extend(&backing.ground);
+                }
                 picture.observed.exposure = exposed.then(|| exposure(wanted, &known.ground));
                 known.observed = Some(picture.observed);
                 self.tell_left_alone(op, wanted, &backing, known);

@@ -45,8 +45,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Op,
-        PlannedChange, Progress, Remark,
+        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+        NodeTarget, Op, PlannedChange, Progress, Remark,
     },
 };
 
@@ -78,19 +78,23 @@ impl NetworkLoadBalancers {
 
     /// Tells what a call is about.
     async fn subject(&self, op: &Op, want: &LbSpec) -> Result<Subject, CloudError> {
-        let Reading { verdict, looks_classic, .. } = self.read(&want.service);
+        let Reading { verdict, looks_classic, tolerant, .. } = self.read(&want.service);
         let wanted = match verdict {
             Verdict::Elsewhere => {
                 let message = format!("service {} is another controller's", want.service.key());
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
             }
             Verdict::Nlb(wanted) => Ok(wanted),
-            Verdict::Refused(mistakes) => Err(mistakes.into()),
+            Verdict::Refused(mistakes) => Err(CloudError::from(mistakes)),
         };
         if looks_classic && let Some(old) = self.old(op, &want.service, wanted.as_deref().ok()).await? {
             return Ok(Subject::Old(old));
         }
-        wanted.map(Subject::Network)
+        match (wanted, tolerant) {
+            (Ok(wanted), _) => Ok(Subject::Network(wanted)),
+            (Err(mistakes), Some(wanted)) => Ok(Subject::Invalid(wanted, mistakes)),
+            (Err(mistakes), None) => Err(mistakes),
+        }
     }
 }
 
@@ -100,6 +104,9 @@ enum Subject {
     Network(Box<Wanted>),
     /// A classic one that is there from before.
     Old(Old),
+    /// A network load balancer from before, whose Service is invalid now: what it wants as far as its targets go, and what is
+    /// wrong.
+    Invalid(Box<Wanted>, CloudError),
 }
 
 #[async_trait]
@@ -127,6 +134,10 @@ impl LoadBalancers for NetworkLoadBalancers {
         true
     }
 
+    fn node_target(&self) -> NodeTarget {
+        NodeTarget::Instance
+    }
+
     /// The digest is that of everything that is wanted. A Service that shows a classic balancer is served as far as that
     /// goes, whatever else it says.
     fn interpret(&self, service: &ServiceView) -> Claim {
@@ -144,6 +155,10 @@ impl LoadBalancers for NetworkLoadBalancers {
         }
     }
 
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+        self.read(service).tolerant.map(|wanted| wanted.backends())
+    }
+
     fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
         self.read(service).remarks
     }
@@ -154,15 +169,21 @@ impl LoadBalancers for NetworkLoadBalancers {
         match self.subject(op, want).await {
             Ok(Subject::Network(wanted)) => in_turn(Box::pin(self.core.ensure(op, &order(&wanted, want), depth)).await),
             Ok(Subject::Old(old)) => in_turn(self.ensure_old(op, &old, want).await),
+            Ok(Subject::Invalid(_, mistakes)) => mistakes.into(),
             Err(error) => in_turn(error.into()),
         }
     }
 
-    /// One registration for each target group, and one deregistration: what is registered is remembered.
+    /// One registration for each target group, and one deregistration: what is registered is remembered. Of an invalid Service
+    /// no rule is changed, because its clients may be read wrongly.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         match self.subject(op, want).await {
             Ok(Subject::Network(wanted)) => in_turn(self.core.update_backends(op, &order(&wanted, want)).await),
             Ok(Subject::Old(old)) => in_turn(self.update_old(op, &old, want).await),
+            Ok(Subject::Invalid(wanted, _)) => {
+                let order = Order { targets_only: true, ..order(&wanted, want) };
+                in_turn(self.core.update_backends(op, &order).await)
+            }
             Err(error) => in_turn(error.into()),
         }
     }
@@ -197,6 +218,7 @@ impl LoadBalancers for NetworkLoadBalancers {
         match self.subject(op, want).await.map_err(later)? {
             Subject::Network(wanted) => self.core.plan(op, &order(&wanted, want)).await.map_err(later),
             Subject::Old(old) => Ok(self.plan_old(op, &old, want).await),
+            Subject::Invalid(_, mistakes) => Err(mistakes),
         }
     }
 }
@@ -243,7 +265,7 @@ fn in_turn(outcome: LbOutcome) -> LbOutcome {
 }
 
 fn order<'a>(wanted: &'a Wanted, want: &'a LbSpec) -> Order<'a> {
-    Order { wanted, service: &want.service, backends: &want.backends }
+    Order { wanted, service: &want.service, backends: &want.backends, targets_only: false }
 }
 
 /// Returns the Service as it was last seen; what is left of it, if it was not seen.

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, ServiceView},
     provider::{
-        BackendSet, Backends, Claim, CloudError, CloudProvider, Depth, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-        NodeClaim, NodeTarget, Op, PlannedChange, Progress, ProviderContext, Remark,
+        BackendSet, Backends, Claim, CloudError, CloudProvider, Depth, LbOutcome, LbRef, LbSpec, LbSupport,
+        LoadBalancers, NodeClaim, NodeTarget, Op, PlannedChange, Progress, ProviderContext, Remark,
     },
 };
 use ccm_mock::MockProvider;

@@ -145,6 +145,10 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         }
     }
 
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+        self.read(service).tolerant.map(|wanted| Backends::Nodes(wanted.node_labels))
+    }
+
     fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
         self.read(service).remarks
     }
@@ -160,9 +164,10 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
 
     /// One request for each pool, whose members are remembered.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
-        match self.wanted(want) {
+        let Reading { wanted, tolerant, .. } = self.read(&want.service);
+        match wanted.or_else(|mistakes| tolerant.ok_or(mistakes)) {
             Ok(wanted) => self.core.update_backends(op, &Order::new(&wanted, &want.service, &want.backends)).await,
-            Err(error) => error.into(),
+            Err(mistakes) => CloudError::from(mistakes).into(),
         }
     }
 

@@ -42,6 +42,9 @@ pub struct Reading {
     /// Whether the status holds a host name shaped like a classic load balancer's. The verdict is as if it were not there:
     /// network load balancers of some clouds that speak AWS' API have such names too.
     pub looks_classic: bool,
+    /// Of a Service that is refused: what it wants, with something harmless in place of what is wrong. For the targets of a load
+    /// balancer that is there, and nothing else.
+    pub tolerant: Option<Box<Wanted>>,
     /// What its owner should know, although nothing is wrong.
     pub remarks: Vec<Remark>,
 }
@@ -88,15 +91,24 @@ impl Reads<'_> {
 /// Reads a Service.
 pub fn read(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> Reading {
     let looks_classic = hosts(service).any(classic_host);
-    let (verdict, remarks) = match whose(service, settings) {
-        Whose::Ours(manner) => serve(service, settings, cluster, manner),
-        Whose::Elsewhere(remark) => (Verdict::Elsewhere, remark.into_iter().collect()),
-        Whose::Refused(mistakes) => (Verdict::Refused(mistakes), Vec::new()),
-    };
-    Reading { verdict, looks_classic, remarks }
+    match whose(service, settings) {
+        Whose::Ours(manner) => Reading { looks_classic, ..serve(service, settings, cluster, manner) },
+        Whose::Elsewhere(remark) => {
+            let remarks = remark.into_iter().collect();
+            Reading { verdict: Verdict::Elsewhere, looks_classic, tolerant: None, remarks }
+        }
+        Whose::Refused(mistakes) => {
+            let as_upstreams = serve(service, settings, cluster, Manner::Ccm);
+            let tolerant = match as_upstreams.verdict {
+                Verdict::Nlb(wanted) => Some(wanted),
+                _ => as_upstreams.tolerant,
+            };
+            Reading { verdict: Verdict::Refused(mistakes), looks_classic, tolerant, remarks: Vec::new() }
+        }
+    }
 }
 
-fn serve(service: &ServiceView, settings: &Settings, cluster: &Cluster, manner: Manner) -> (Verdict, Vec<Remark>) {
+fn serve(service: &ServiceView, settings: &Settings, cluster: &Cluster, manner: Manner) -> Reading {
     let mut annotations = Reader::new(service);
     let kind = annotations.get(&annotations::TYPE);
     let target_type = match annotations.get(&annotations::TARGET_TYPE) {
@@ -107,14 +119,14 @@ fn serve(service: &ServiceView, settings: &Settings, cluster: &Cluster, manner: 
     let owner =
         OwnerName { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
     let mut reads = Reads { service, settings, cluster, manner, target_type, owner, annotations, remarks: Vec::new() };
-    let wanted = wanted(&mut reads);
+    let wanted = wanted(&mut reads).map(Box::new);
     remarks::without_effect(&mut reads);
     let (mistakes, remarks) = (reads.annotations.finish(), reads.remarks);
-    let verdict = match wanted {
-        Some(wanted) if mistakes.is_empty() => Verdict::Nlb(Box::new(wanted)),
-        _ => Verdict::Refused(mistakes),
+    let (verdict, tolerant) = match wanted {
+        Some(wanted) if mistakes.is_empty() => (Verdict::Nlb(wanted), None),
+        wanted => (Verdict::Refused(mistakes), wanted),
     };
-    (verdict, remarks)
+    Reading { verdict, looks_classic: false, tolerant, remarks }
 }
 
 /// Reads everything; `None` only together with a mistake.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::{ServiceView, SessionAffinity},
-    provider::{CloudError, Depth, ErrorKind, LbOutcome, Progress},
+    provider::{Backends, Claim, CloudError, Depth, ErrorKind, LbOutcome, LoadBalancers, Progress},
 };
 
 use super::rig::{Rig, node, published, service, with};
-use crate::api::{Action, elb::ModifyTargetGroupAttributes};
+use crate::api::{Action, Class, elb::ModifyTargetGroupAttributes};
 
 /// Members of the one target group, without their ports.
 fn members(rig: &Rig) -> Vec<String> {
@@ -38,6 +38,41 @@ async fn nodes_are_followed_under_a_scheme_that_cannot_change() {
         assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
         let found = members(&rig);
         assert!(found.len() == 2 && found.contains(&new.to_string()), "{restarts}: {found:?}");
+    }
+}
+
+/// After a restart, with nothing known but that the Service shows a load balancer: its targets follow, and nothing else changes.
+#[tokio::test(start_paused = true)]
+async fn nodes_of_an_invalid_service_are_followed_and_nothing_is_opened() {
+    let valid = service("web", &[80]);
+    let refused_ranges = ServiceView { source_ranges: ["10.0.0.0/33".into()].into(), ..valid.clone() };
+    let address = ServiceView { load_balancer_ip: Some("10.0.0.1".into()), ..valid.clone() };
+    for (wrong, invalid) in [
+        ("a type that nobody knows", with(valid.clone(), "type", "nonsense")),
+        ("a setting that a network load balancer lacks", with(valid.clone(), "extra-security-groups", "sg-1")),
+        ("a network that is none", refused_ranges),
+        ("an address", address),
+        ("a health check", with(valid.clone(), "healthcheck-protocol", "gopher")),
+    ] {
+        let mut rig = Rig::new(2);
+        let status = rig.settle(&valid).await;
+        rig = rig.restart();
+        let web = published(&invalid, &status);
+        assert!(matches!(rig.balancers.interpret(&web), Claim::Refused(_)), "{wrong}");
+        let nodes = Some(Backends::Nodes(Vec::new()));
+        assert_eq!(rig.balancers.backends_of_invalid(&web), nodes, "{wrong}");
+        rig.nodes.remove(0);
+        let new = rig.add_node();
+        rig.aws.reset_calls();
+        let outcome = rig.update(&web).await;
+        assert!(matches!(outcome.result, Ok(Progress::Done)), "{wrong}: {outcome:?}");
+        let found = members(&rig);
+        assert!(found.len() == 2 && found.contains(&new.to_string()), "{wrong}: {found:?}");
+        let changes: Vec<_> =
+            Action::ALL.iter().filter(|a| a.class() == Class::Write && rig.aws.calls(**a) > 0).collect();
+        assert_eq!(changes, [&Action::RegisterTargets, &Action::DeregisterTargets], "{wrong}");
+        // Nothing else of it is done.
+        assert_eq!(kind(&rig.ensure(&web, Depth::Verify).await), Some(ErrorKind::InvalidInput), "{wrong}");
     }
 }
 

@@ -132,7 +132,7 @@ impl Rig {
         LbSpec {
             cluster: CLUSTER.into(),
             service: Arc::new(service.clone()),
-            sources: SourceRanges::of(service).unwrap(),
+            sources: SourceRanges::of(service).unwrap_or(SourceRanges::Only(Vec::new())),
             backends: match service.annotations.get(&*format!("{PREFIX}nlb-target-type")).map(|kind| &**kind) {
                 Some("ip") => BackendSet::Endpoints(self.pods.clone()),
                 _ => BackendSet::Nodes(self.nodes.clone()),

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, ServiceView},
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Mutation, Op,
-        PlannedChange, Progress, Remark, Reply, SourceRanges,
+        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+        Mutation, Op, PlannedChange, Progress, Remark, Reply, SourceRanges,
     },
 };
 

@@ -30,6 +30,9 @@ use super::{
 pub struct Reading {
     /// What it wants; every mistake where it cannot be served.
     pub wanted: Result<Box<Wanted>, Vec<InvalidInput>>,
+    /// Where it cannot be served: what it wants, with something harmless in place of what is wrong. For the members of a load
+    /// balancer that is there, and what lets it reach them; who may be its clients is left out.
+    pub tolerant: Option<Box<Wanted>>,
     /// What its owner should know, although nothing is wrong.
     pub remarks: Vec<Remark>,
 }
@@ -67,8 +70,11 @@ pub fn read(service: &ServiceView, settings: &Settings, features: Features, clus
     let (mistakes, ignored) = reads.annotations.finish();
     let mut remarks = reads.remarks;
     remarks::not_understood(&mut remarks, &ignored);
-    let wanted = if mistakes.is_empty() { Ok(Box::new(wanted)) } else { Err(mistakes) };
-    Reading { wanted, remarks }
+    if mistakes.is_empty() {
+        return Reading { wanted: Ok(Box::new(wanted)), tolerant: None, remarks };
+    }
+    let group = wanted.group.clone().filter(|group| group.clients.is_none());
+    Reading { wanted: Err(mistakes), tolerant: Some(Box::new(Wanted { group, ..wanted })), remarks }
 }
 
 fn wanted(reads: &mut Reads<'_>, cluster: &str) -> Wanted {

@@ -118,7 +118,8 @@ pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>
         let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener));
         pool.map_or_else(Vec::new, |pool| pools::plan_members(side, wanted, members, Some(pool)))
     };
-    wanted.listeners.iter().zip(members).flat_map(one).collect()
+    // Without a node port there is no telling what the members should be: those that serve stay.
+    wanted.listeners.iter().zip(members).filter(|(wanted, _)| wanted.pool.node_port.is_some()).flat_map(one).collect()
 }
 
 /// Plans to take a Service's listeners off a balancer that stays.

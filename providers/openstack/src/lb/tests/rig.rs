@@ -165,7 +165,7 @@ impl Rig {
         LbSpec {
             cluster: CLUSTER.into(),
             service: Arc::new(service.clone()),
-            sources: SourceRanges::of(service).unwrap(),
+            sources: SourceRanges::of(service).unwrap_or(SourceRanges::Only(Vec::new())),
             backends: BackendSet::Nodes(self.nodes.clone()),
         }
     }

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{Depth, Progress};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{Backends, Claim, Depth, ErrorKind, LoadBalancers, Progress},
+};
 use openstack_local::{
     octavia::{self, rows::Outcome},
     server::{Fault, FaultKind},
 };
 
-use super::rig::{Rig, annotation, published, service, shown, with};
+use super::rig::{Rig, address, annotation, published, service, shown, with};
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
@@ -171,7 +174,7 @@ fn failovers(rig: &Rig) -> usize {
 }
 
 /// Two Services on one balancer.
-async fn shared(rig: &Rig) -> (ccm_core::k8s::ServiceView, ccm_core::k8s::ServiceView) {
+async fn shared(rig: &Rig) -> (ServiceView, ServiceView) {
     let first = rig.settle(&service("one", &[80])).await;
     let second = with(service("two", &[443]), "load-balancer-id", &rig.the_lb().id);
     (first, rig.settle(&second).await)
@@ -298,4 +301,39 @@ async fn a_balancer_that_goes_before_it_serves_is_made_anew() {
     let web = rig.settle(&web).await;
     assert_ne!(rig.the_lb().id, id);
     assert_eq!(annotation(&web, "load-balancer-id"), Some(&*rig.the_lb().id));
+}
+
+/// After a restart, with nothing known but that the Service shows a load balancer: its members follow, and nothing else changes.
+#[tokio::test(start_paused = true)]
+async fn nodes_of_an_invalid_service_are_followed_and_nothing_else_changes() {
+    let proxied = |service| with(with(service, "proxy-protocol", "true"), "x-forwarded-for", "true");
+    for (wrong, managed, spoil) in [
+        ("proxy protocol beside headers", false, Box::new(proxied) as Box<dyn Fn(ServiceView) -> ServiceView>),
+        ("an address that is none", true, Box::new(|web| ServiceView { load_balancer_ip: Some("x".into()), ..web })),
+        (
+            "a network that is none",
+            true,
+            Box::new(|web| ServiceView { source_ranges: ["10.0.0.0/33".into()].into(), ..web }),
+        ),
+    ] {
+        let mut rig = Rig::with(2, |settings, _| settings.manage_security_groups = managed).await;
+        let web = spoil(rig.settle(&service("web", &[80])).await);
+        rig = rig.restart().await;
+        assert!(matches!(rig.balancers.interpret(&web), Claim::Refused(_)), "{wrong}");
+        assert_eq!(rig.balancers.backends_of_invalid(&web), Some(Backends::Nodes(Vec::new())), "{wrong}");
+        rig.add_node().await;
+        rig.nodes.remove(0);
+        rig.requests();
+        rig.update(&web).await.unwrap_or_else(|error| panic!("{wrong}: {error}"));
+        let found: Vec<_> = rig.members(80).iter().map(|member| member.address.to_string()).collect();
+        assert_eq!(found, [address(1).to_string(), address(2).to_string()], "{wrong}");
+        // Members, and the security group on the port of the node that came and of the one that left.
+        let mut changes = rig.requests();
+        changes.retain(|request| !request.starts_with("GET"));
+        let ports = changes.iter().filter(|request| request.starts_with("PUT") && request.contains("/ports/")).count();
+        let expected = if managed { (3, 2) } else { (1, 0) };
+        assert_eq!((changes.len(), ports), expected, "{wrong}: {changes:#?}");
+        let refused = rig.ensure(&web, Depth::Verify).await.result;
+        assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::InvalidInput), "{wrong}");
+    }
 }

@@ -26,7 +26,7 @@ fn only_the_exact_type_is_a_network_load_balancer() {
 fn what_another_controller_serves_is_left_to_it_unless_claimed() {
     for kind in ["external", "nlb-ip"] {
         let case = nlb().says("type", kind);
-        let left = Reading { verdict: Verdict::Elsewhere, looks_classic: false, remarks: Vec::new() };
+        let left = Reading { verdict: Verdict::Elsewhere, looks_classic: false, tolerant: None, remarks: Vec::new() };
         assert_eq!(case.read(), left);
         // Whatever else is wrong is nobody's business here.
         assert_eq!(case.clone().says("scheme", "nonsense").read(), left);
