@@ -62,7 +62,10 @@ async fn nodes_of_an_invalid_service_are_followed_and_nothing_is_opened() {
         let nodes = Some(Backends::Nodes(Vec::new()));
         assert_eq!(rig.balancers.backends_of_invalid(&web), nodes, "{wrong}");
         rig.nodes.remove(0);
-        let new = rig.add_node();
+        // In a security group without any rule for the load balancer.
+        let group = rig.aws.security_group(&rig.world.vpc, "new", &[]);
+        let new = rig.aws.instance(&rig.world.private[0]).group(&group).launch();
+        rig.nodes.push(node(&new));
         rig.aws.reset_calls();
         let outcome = rig.update(&web).await;
         assert!(matches!(outcome.result, Ok(Progress::Done)), "{wrong}: {outcome:?}");
