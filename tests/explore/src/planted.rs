@@ -36,6 +36,8 @@ pub enum Bug {
     LeaseUnchecked,
     /// A new process gives pod networks anew, from the first.
     NetworksForgotten,
+    /// Pod networks that were written once count as written for good.
+    NetworksRemembered,
     /// What was made is never found equal to what is wanted.
     NeverEqual,
     /// What is asked of the API server before something is deleted is answered by a cache that lags.
@@ -76,12 +78,13 @@ pub struct Plant {
 }
 
 /// All of them.
-pub const ALL: [Plant; 21] = [
+pub const ALL: [Plant; 22] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
     plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, REMOVED),
     plant(Bug::UpdateRacesDelete, "update-races-delete", "everything", None, "before its finalizer"),
     plant(Bug::BackendsCleared, "backends-cleared", "service-nodes", None, "serving node"),
     plant(Bug::NetworksForgotten, "networks-forgotten", "ipam", None, "belongs to Node"),
+    plant(Bug::NetworksRemembered, "networks-remembered", "ipam-restored", None, "has no pod network"),
     plant(Bug::NeverEqual, "never-equal", "service-created", None, "never became quiet"),
     plant(Bug::DeletedByName, "deleted-by-name", "orphans", None, WANTED),
     plant(Bug::StrangersClaimed, "strangers-claimed", "foreign-nodes", None, "of another provider was deleted"),

@@ -316,6 +316,23 @@ impl World {
         Ok(())
     }
 
+    /// Takes its pod networks from a Node, as when the store was restored from before it had any.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn take_networks(&self, name: &str) -> Result<(), String> {
+        let kind = resources::find("", "v1", "nodes").ok_or("nodes are not served")?;
+        self.server.store().write(|tx| {
+            let mut node = tx.get(("", "nodes"), "", name).ok_or(format!("there is no Node {name}"))?.value();
+            let spec = node["spec"].as_object_mut().ok_or(format!("Node {name} has no spec"))?;
+            spec.retain(|key, _| !key.starts_with("podCIDR"));
+            tx.put(kind, node);
+            Ok::<_, String>(())
+        })?;
+        self.witness.look(None);
+        Ok(())
+    }
+
     async fn request(&self, method: &str, path: &str, body: Value) -> Result<(), String> {
         let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };

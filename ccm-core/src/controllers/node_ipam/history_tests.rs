@@ -1,5 +1,5 @@
 //! Random histories: nodes come and go, requests land late, twice, or never, watches lag, leaders change with requests of
-//! the last one still on their way, and somebody else allocates as well. Whatever happens, nothing that is written by this
+//! the last one still on their way, etcd is restored from a backup, and somebody else allocates as well. Whatever happens, nothing that is written by this
 //! controller gives a block to a second node, and at the end exactly what nodes have is taken.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -45,6 +45,12 @@ enum Step {
     Lead,
     /// So much time passes that requests of earlier leaders have ended.
     Settle,
+    /// So much time passes that a cache without what a node got is believed, whether or not it is behind.
+    Wait,
+    /// etcd is backed up.
+    Backup,
+    /// etcd is restored from the backup. API servers are down meanwhile: no request and no watch is left of before.
+    Restore,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -65,6 +71,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..8_usize).prop_map(Step::Lose),
         1 => Just(Step::Lead),
         2 => Just(Step::Settle),
+        2 => Just(Step::Wait),
+        1 => Just(Step::Backup),
+        1 => Just(Step::Restore),
     ]
 }
 
@@ -82,7 +91,10 @@ struct Request {
 /// The server, the requests, and the leader of the day.
 struct World {
     server: BTreeMap<&'static str, NodeView>,
+    backup: BTreeMap<&'static str, NodeView>,
+    /// The last one. Not restored: that the same one is two states nobody can tell.
     versions: u64,
+    now: Duration,
     requests: Vec<Request>,
     leader: usize,
     ledger: Ledger,
@@ -110,7 +122,9 @@ impl World {
     fn new() -> Self {
         Self {
             server: BTreeMap::new(),
+            backup: BTreeMap::new(),
             versions: 0,
+            now: Duration::ZERO,
             requests: Vec::new(),
             leader: 0,
             ledger: new_ledger(),
@@ -213,6 +227,9 @@ impl World {
             return;
         }
         let Some(mut node) = self.cache.get(name).filter(|node| node.pod_cidrs.is_empty()).cloned() else { return };
+        if !node.deleting && self.ledger.missing(name, &node.uid, self.now).is_some() {
+            return;
+        }
         let look = self.look.remove(name) || self.ledger.is_unanswered(name, &node.uid);
         if node.deleting && !look {
             return;
@@ -324,13 +341,28 @@ impl World {
             Step::Lose(number) => self.unheard(number, false),
             Step::Lead => self.lead(),
             Step::Settle => self.settle(),
+            Step::Wait => self.now += ECHO_TIMEOUT,
+            Step::Backup => self.backup.clone_from(&self.server),
+            Step::Restore => {
+                while !self.requests.is_empty() {
+                    self.unheard(0, false);
+                }
+                self.server.clone_from(&self.backup);
+                self.relist();
+            }
         }
     }
 
     /// Lets everything come to an end without further trouble.
     fn calm(&mut self) {
+        for name in NAMES {
+            if self.server.get(name).is_some_and(|node| node.deleting) {
+                self.leave(name);
+            }
+        }
         self.settle();
-        for _ in 0..4 {
+        for _ in 0..6 {
+            self.now += ECHO_TIMEOUT;
             while !self.requests.is_empty() {
                 self.land(0, true);
             }

@@ -20,7 +20,7 @@ use futures::{
 };
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -89,6 +89,7 @@ struct Shared {
     metrics: IpamMetrics,
     queue: WorkQueue<Arc<str>>,
     settled: Notify,
+    began: Instant,
 }
 
 impl Shared {
@@ -152,6 +153,7 @@ impl NodeIpamController {
             metrics: IpamMetrics::register(&cx.metrics)?,
             queue: WorkQueue::named("cidrallocator_node", &cx.shared.queues),
             settled: Notify::new(),
+            began: Instant::now(),
         });
         // The metrics show the cluster CIDRs from the start.
         shared.with(|_| ());
@@ -217,6 +219,7 @@ impl NodeIpamController {
                 self.check(node);
                 Ok(())
             }
+            Some(_) if self.behind(&name).is_some() => Ok(()),
             // One that is being deleted gets nothing, but what became of an earlier request is still to be found out.
             Some(node) if !node.deleting || self.is_unanswered(node) => {
                 let allocation = async {
@@ -245,9 +248,23 @@ impl NodeIpamController {
                 self.report(&node, &error, failures);
                 queue.add_after(name.clone(), error.delay().unwrap_or_else(|| BACKOFF.delay(failures)));
             }
-            _ => queue.forget(&name),
+            _ => {
+                queue.forget(&name);
+                if let Some(wait) = self.behind(&name) {
+                    queue.add_after(name.clone(), wait);
+                }
+            }
         }
         queue.done(&name);
+    }
+
+    /// Tells how long it is to be waited until the cache shows the pod CIDRs that the node is known to have; `None` when
+    /// there are none to wait for.
+    fn behind(&self, name: &str) -> Option<Duration> {
+        let (mut ledger, now) = (self.shared.ledger.lock(), self.shared.began.elapsed());
+        // Asked under the lock: what the cache shows later the ledger is told later.
+        let node = self.cx.nodes.get(name).filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
+        ledger.missing(name, &node.uid, now)
     }
 
     /// Tells of what is wrong with the pod CIDRs that a node has. They cannot be changed; their blocks stay taken.

@@ -6,12 +6,15 @@
 //! - A block that any node has, also one that is being deleted, is not offered to another one.
 //! - A block that was offered stays taken until the node has it, or the request surely cannot land any more: the node
 //!   has another one, is gone, or was read in a later version than the request insists on.
+//! - What a node had before etcd was restored from a backup that knows nothing of it stays taken, and is what the node is
+//!   offered again.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     fmt,
     ops::Range,
     sync::Arc,
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -21,6 +24,10 @@ use super::{
     pool::{Changed, Pool},
 };
 use crate::k8s::NodeView;
+
+/// How long the cache may show a node without the pod CIDRs that it is known to have. After that the cache is believed: etcd
+/// may have been restored from a backup. Longer than any request of before can take.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster CIDR and the mask of the blocks that nodes get of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +57,9 @@ struct Entry {
     uid: Box<str>,
     /// The node's own `spec.podCIDRs`.
     cidrs: Box<[Arc<str>]>,
-    /// What those are in blocks.
+    /// Since when the cache is known to show it without those.
+    missing_since: Option<Duration>,
+    /// What those are in blocks, or what it had before a backup was restored.
     held: Vec<Hold>,
     /// What it is to get: one block of each pool, or nothing.
     offer: Vec<Hold>,
@@ -143,8 +152,12 @@ impl Ledger {
         }
         let new = || Entry { uid: node.uid.clone(), ..Entry::default() };
         let entry = self.nodes.entry(node.name.clone()).or_insert_with(new);
-        // Once set they never change, so what was read before the watch showed it is not taken back.
-        if node.pod_cidrs.is_empty() || entry.cidrs == node.pod_cidrs {
+        // Once set they never change, so what was read before the watch showed it is not taken back here.
+        if node.pod_cidrs.is_empty() {
+            return Vec::new();
+        }
+        entry.missing_since = None;
+        if entry.cidrs == node.pod_cidrs {
             return Vec::new();
         }
         let held = holds_of(&self.pools, &node.pod_cidrs);
@@ -155,6 +168,19 @@ impl Ledger {
             *entry = Entry { uid, cidrs, held, ..Entry::default() };
         });
         others.into_iter().collect()
+    }
+
+    /// Takes that the cache shows the node without pod CIDRs at `now`. Returns how long it is known to have some all the
+    /// same; `None` when it has none.
+    pub(crate) fn missing(&mut self, name: &str, uid: &str, now: Duration) -> Option<Duration> {
+        let entry = self.nodes.get_mut(name).filter(|entry| &*entry.uid == uid && !entry.cidrs.is_empty())?;
+        let left = (*entry.missing_since.get_or_insert(now) + ECHO_TIMEOUT).saturating_sub(now);
+        if !left.is_zero() {
+            return Some(left);
+        }
+        // Its blocks stay taken, for it.
+        (entry.cidrs, entry.missing_since) = (Box::default(), None);
+        None
     }
 
     /// Takes that the node is not there any more. A namesake that came after it stays.
@@ -214,13 +240,19 @@ impl Ledger {
         let mut offer = entry.offer.clone();
         // Another allocator may have given it to another node meanwhile.
         offer.retain(|hold| self.pools[hold.pool].others(&hold.blocks, name).next().is_none());
-        let missing: Vec<usize> = (0..self.pools.len()).filter(|i| !offer.iter().any(|hold| hold.pool == *i)).collect();
+        let has = |offer: &[Hold], pool| offer.iter().any(|hold| hold.pool == pool);
+        for pool in 0..self.pools.len() {
+            if !has(&offer, pool) {
+                offer.extend(self.held_before(entry, pool, name));
+            }
+        }
+        let missing: Vec<usize> = (0..self.pools.len()).filter(|pool| !has(&offer, *pool)).collect();
         // Looked at before anything is taken: nothing leaks when only the second cluster CIDR is full.
         if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
             if !entry.waits {
                 self.waiting.push_back(name.clone());
             }
-            self.update(name, |entry| (entry.offer, entry.waits) = (Vec::new(), true));
+            self.update(name, |entry| (entry.held, entry.offer, entry.waits) = (Vec::new(), Vec::new(), true));
             return Proposal::Full;
         }
         for pool in missing {
@@ -343,6 +375,16 @@ impl Ledger {
         if self.nodes.remove(name).is_some() {
             self.waiting.retain(|waiting| **waiting != *name);
         }
+    }
+
+    /// Returns a block that the node had before a backup was restored and that nobody else has.
+    fn held_before(&self, entry: &Entry, pool: usize, name: &str) -> Option<Hold> {
+        let held = entry.held.iter().filter(|hold| hold.pool == pool);
+        let mut blocks = held.flat_map(|hold| hold.blocks.clone()).map(|block| block..block + 1);
+        let pool_of = &self.pools[pool];
+        let is_free =
+            |block: &Range<u64>| pool_of.others(block, name).next().is_none() && pool_of.service(block).is_none();
+        blocks.find(is_free).map(|blocks| Hold { pool, blocks })
     }
 
     /// Changes what a node has, is offered or may get, and the pools with it.

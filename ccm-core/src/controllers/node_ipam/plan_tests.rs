@@ -329,6 +329,94 @@ fn what_the_server_said_is_not_taken_back_by_what_the_watch_still_shows() {
     assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
 }
 
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Lets the cache show a node without what it has for so long that it is believed.
+fn lose(ledger: &mut Ledger, name: &str) {
+    ledger.seen(&node(name, &[]));
+    assert_eq!(ledger.missing(name, name, secs(1000)), Some(secs(60)), "{name}");
+    assert_eq!(ledger.missing(name, name, secs(1060)), None, "{name}");
+}
+
+#[test]
+fn a_node_without_what_it_was_given_is_believed_after_a_minute_and_offered_the_same() {
+    for dual in [false, true] {
+        let mut ledger = ledger(&DUAL[..if dual { 2 } else { 1 }], &[]);
+        let before = give(&mut ledger, "a");
+        give(&mut ledger, "b");
+        assert_eq!(ledger.missing("c", "c", secs(0)), None, "it is not known");
+        assert_eq!(ledger.missing("a", "a", secs(10)), Some(secs(60)));
+        assert_eq!(ledger.missing("a", "a", secs(69)), Some(secs(1)));
+        assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
+        assert_eq!(ledger.missing("a", "other", secs(70)), None, "a namesake has nothing");
+        assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
+        assert_eq!(ledger.missing("a", "a", secs(70)), None);
+        let taken_before = taken(&ledger);
+        for _ in 0..2 {
+            assert_eq!(propose(&mut ledger, "a"), before);
+            assert_eq!(taken(&ledger), taken_before);
+            ledger.withdraw("a", "a");
+            assert_eq!(taken(&ledger), taken_before, "it stays taken, for it, however often that fails");
+        }
+        assert!(!propose(&mut ledger, "c").contains(&before[0]));
+        assert_eq!(give(&mut ledger, "a"), before);
+        assert_eq!(ledger.missing("a", "a", secs(71)), Some(secs(60)), "from the beginning");
+        ledger.gone(&node("a", &[]));
+        assert_eq!(propose(&mut ledger, "a").len(), before.len());
+    }
+}
+
+#[test]
+fn a_cache_that_shows_what_a_node_has_again_is_waited_for_anew() {
+    let mut ledger = ledger(SMALL, &[]);
+    let cidrs = give(&mut ledger, "a");
+    assert_eq!(ledger.missing("a", "a", secs(0)), Some(secs(60)));
+    ledger.seen(&node("a", &[&cidrs[0]]));
+    assert_eq!(ledger.missing("a", "a", secs(3600)), Some(secs(60)));
+    assert_eq!(ledger.missing("a", "a", secs(3660)), None);
+    ledger.seen(&node("a", &[&cidrs[0]]));
+    assert_eq!((ledger.propose(&Arc::from("a"), "a"), taken(&ledger)), (Proposal::Nothing, vec![1]), "it was late");
+}
+
+#[test]
+fn what_another_node_has_since_a_backup_was_restored_is_not_offered_again() {
+    // The backup is from when "old" had the block that "new" got later. They are seen in either order.
+    for old_first in [true, false] {
+        let mut ledger = ledger(&[("127.123.234.0/29", 30), ("ace:cab:deca::/63", 64)], &[]);
+        assert_eq!(give(&mut ledger, "new"), ["127.123.234.0/30", "ace:cab:deca::/64"]);
+        let old = node("old", &["127.123.234.0/30"]);
+        if old_first {
+            ledger.seen(&old);
+            lose(&mut ledger, "new");
+        } else {
+            lose(&mut ledger, "new");
+            ledger.seen(&old);
+        }
+        assert_eq!(propose(&mut ledger, "new"), ["127.123.234.4/30", "ace:cab:deca::/64"], "{old_first}");
+        ledger.withdraw("new", "new");
+        ledger.seen(&node("other", &["127.123.234.4/30"]));
+        assert_eq!(propose(&mut ledger, "new"), [""; 0], "nothing is left of the first cluster CIDR");
+        assert_eq!(taken(&ledger), [2, 0]);
+        ledger.gone(&old);
+        assert_eq!(ledger.take_changes().1, [Arc::from("new")]);
+        assert_eq!(give(&mut ledger, "new").len(), 2);
+    }
+}
+
+#[test]
+fn a_node_that_had_a_network_of_another_size_is_offered_a_block_of_it_that_is_its_own() {
+    let mut ledger = ledger(&[("10.0.0.0/24", 28)], &["10.0.0.64/28"]);
+    ledger.seen(&node("a", &["10.0.0.64/26"]));
+    ledger.seen(&node("b", &["10.0.0.80/28"]));
+    lose(&mut ledger, "a");
+    assert_eq!(propose(&mut ledger, "a"), ["10.0.0.96/28"], "the first is of services, the second has another node");
+    assert_eq!(taken(&ledger), [4]);
+    ledger.landed("a", "a");
+    assert_eq!(taken(&ledger), [3]);
+}
+
 #[test]
 fn nothing_is_settled_before_every_node_without_blocks_changed_or_is_gone() {
     let mut ledger = ledger(SMALL, &[]);

@@ -25,7 +25,7 @@ impl Preview for IpamPreview {
         let Self(controller) = self;
         let mut nodes = controller.cx.nodes.list();
         let compared = vec![("nodes", nodes.len())];
-        nodes.retain(|node| node.pod_cidrs.is_empty() && !node.deleting);
+        nodes.retain(|node| node.pod_cidrs.is_empty() && !node.deleting && controller.behind(&node.name).is_none());
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         // Offers stand, so that each node is shown blocks of its own, and the same ones every time.
         let offers = nodes.iter().map(|node| (node, controller.shared.with(|l| l.propose(&node.name, &node.uid))));

@@ -347,3 +347,64 @@ async fn nodes_that_nobody_changes_wait_no_longer_than_a_late_request_could_take
     let took = world.until("a has a block", secs(60), || have_pod_cidrs(&world, &["a".into()])).await;
     assert!((secs(34)..secs(37)).contains(&took), "{took:?}");
 }
+
+/// As the server has a node after etcd was restored from a backup that is older than our write.
+fn without_networks(node: &mut Value) {
+    let spec = node["spec"].as_object_mut().expect("a node has a spec");
+    spec.remove("podCIDR");
+    spec.remove("podCIDRs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_restored_backup_shows_without_its_block_gets_the_same_again_within_minutes() {
+    let world = World::provisioned();
+    let ccm = start(&world, &SMALL);
+    let all = names("n", 3);
+    world.join(&all).await;
+    world.until("all have pod CIDRs", secs(60), || have_pod_cidrs(&world, &all)).await;
+    tokio::time::sleep(secs(300)).await;
+    let before = owners(&world);
+    world.edit("n1", without_networks);
+    world.join(["late"]).await;
+    world.until("late has a block", secs(10), || !pod_cidrs(&world.node("late")).is_empty()).await;
+    assert_one_owner_each(&world, 3);
+    let took = world.until("n1 has its block again", secs(300), || have_pod_cidrs(&world, &all)).await;
+    assert!((secs(55)..secs(62)).contains(&took), "{took:?}");
+    assert_one_owner_each(&world, 4);
+    let after = owners(&world);
+    assert!(before.iter().all(|(cidr, nodes)| after.get(cidr) == Some(nodes)), "{before:?} {after:?}");
+    assert_eq!((world.node_writes().len(), world.events()), (5, vec![]));
+    assert_eq!(ccm.metric("node_ipam_controller_cidrset_usage_cidrs", &[]), 4.0 / 16.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_no_watch_ever_showed_is_given_again() {
+    let world = World::provisioned();
+    let _ccm = start(&world, &SMALL);
+    world.join(["a"]).await;
+    world.until("a has a block", secs(10), || !pod_cidrs(&world.node("a")).is_empty()).await;
+    let server = world.server.clone();
+    world.hooks.on(move |_, point, operation| {
+        let watches = Match::resource("nodes").user_agent(AGENT);
+        match (point, operation.object.as_str(), operation.action.as_str()) {
+            (Point::Before, "b", "patch nodes") => drop(server.faults().freeze_watches(watches)),
+            // Whoever follows is sent away for a new list.
+            (Point::After, "b", "patch nodes") => {
+                edit_node(&server, "b", without_networks);
+                server.store().compact();
+                server.faults().cut_watches(&watches);
+                server.faults().clear();
+            }
+            _ => {}
+        }
+        Verdict::Continue
+    });
+    world.join(["b"]).await;
+    world.until("it is written", secs(10), || world.node_writes().len() == 2).await;
+    world.hooks.reset();
+    assert_eq!(pod_cidrs(&world.node("b")), [""; 0]);
+    let took = world.until("b has a block", secs(300), || !pod_cidrs(&world.node("b")).is_empty()).await;
+    assert!((secs(55)..secs(65)).contains(&took), "{took:?}");
+    assert_eq!(pod_cidrs(&world.node("b")), ["10.0.1.0/24"], "the same");
+    assert_one_owner_each(&world, 2);
+}

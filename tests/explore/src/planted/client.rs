@@ -1,8 +1,11 @@
 //! A client that lies to its process.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -28,6 +31,8 @@ pub(crate) struct Lies {
     held: Arc<Mutex<Option<Request<Full<Bytes>>>>>,
     /// Pod networks that this process gave.
     given: Arc<AtomicU8>,
+    /// Nodes that this process gave pod networks.
+    served: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Lies {
@@ -51,6 +56,10 @@ impl Lies {
                 service["metadata"]["finalizers"] = json!([FINALIZER]);
                 *self.held.lock() = Some(request.clone());
                 Some(told(service.to_string().into()))
+            }
+            Bug::NetworksRemembered if gives_networks(info, body) && !self.served.lock().insert(info.name.clone()) => {
+                let node = server.store().get(("", "nodes"), "", &info.name)?;
+                Some(told(node.value().to_string().into()))
             }
             Bug::LeaseUnchecked if info.resource == "leases" && info.is_write() && process.is_cut_off() => {
                 Some(told(body.clone()))
@@ -102,24 +111,26 @@ impl Lies {
         if self.bug == Some(Bug::Unconditional) && info.is_write() {
             return unconditional(body);
         }
-        let mut patch: Value = match self.bug {
-            Some(Bug::NetworksForgotten) if info.verb == "patch" && info.resource == "nodes" => {
-                serde_json::from_slice(&body).unwrap_or_default()
-            }
-            _ => return body,
-        };
-        let is_network = |operation: &&mut Value| text(&operation["path"]).starts_with("/spec/podCIDR");
-        let mut networks: Vec<&mut Value> = patch.as_array_mut().into_iter().flatten().filter(is_network).collect();
-        if networks.is_empty() {
+        if self.bug != Some(Bug::NetworksForgotten) || !gives_networks(info, &body) {
             return body;
         }
+        let mut patch: Value = serde_json::from_slice(&body).unwrap_or_default();
         let network = format!("10.0.{}.0/24", self.given.fetch_add(1, Ordering::Relaxed));
-        for operation in &mut networks {
+        for operation in patch.as_array_mut().into_iter().flatten().filter(|operation| is_network(operation)) {
             let is_list = operation["value"].is_array();
             operation["value"] = if is_list { json!([network]) } else { json!(network) };
         }
         patch.to_string().into()
     }
+}
+
+fn is_network(operation: &Value) -> bool {
+    text(&operation["path"]).starts_with("/spec/podCIDR")
+}
+
+fn gives_networks(info: &RequestInfo, body: &Bytes) -> bool {
+    let patch: Value = serde_json::from_slice(body).unwrap_or_default();
+    info.verb == "patch" && info.resource == "nodes" && patch.as_array().into_iter().flatten().any(is_network)
 }
 
 fn adds_finalizer(info: &RequestInfo, body: &Bytes) -> bool {

@@ -35,7 +35,7 @@ const BASE: Scenario = Scenario {
     story: |world| Box::pin(join(world, &["a", "b", "c"])),
 };
 
-pub(super) static ALL: [Scenario; 9] = [
+pub(super) static ALL: [Scenario; 10] = [
     BASE,
     Scenario {
         name: "node-leaves",
@@ -84,6 +84,15 @@ pub(super) static ALL: [Scenario; 9] = [
         flags: IPAM,
         before: Some(|world| Box::pin(join(world, &["a", "b"]))),
         story: |world| Box::pin(networks_change(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "ipam-restored",
+        about: "a node gets its pod network, etcd is restored from before that, and another node joins",
+        controllers: &[Controller::Ipam],
+        flags: IPAM,
+        before: Some(|world| Box::pin(join(world, &["a"]))),
+        story: |world| Box::pin(networks_lost(world)),
         ..BASE
     },
     Scenario {
@@ -165,6 +174,14 @@ async fn networks_change(world: &World) -> Result<(), String> {
     settled(world).await?;
     world.delete_node("a").await?;
     join(world, &["d", "e"]).await
+}
+
+async fn networks_lost(world: &World) -> Result<(), String> {
+    // By the process that is to notice.
+    join(world, &["b"]).await?;
+    settled(world).await?;
+    world.take_networks("b")?;
+    join(world, &["c"]).await
 }
 
 async fn everything(world: &World) -> Result<(), String> {
