@@ -73,10 +73,9 @@ pub fn pod_cidrs(node: &Value) -> Vec<String> {
     texts(&node["spec"]["podCIDRs"]).into_iter().map(str::to_owned).collect()
 }
 
-/// Whether load balancers send traffic to a Node.
+/// Whether load balancers send traffic to a Node, which they do by its address, whosever it is.
 pub fn is_backend(node: &Value) -> bool {
     node["metadata"]["deletionTimestamp"].is_null()
-        && !is_foreign(node)
         && node["metadata"]["labels"][EXCLUDED].is_null()
         && !has_taint(node, LEAVING)
 }

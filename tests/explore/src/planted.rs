@@ -56,6 +56,10 @@ pub enum Bug {
     Unconditional,
     /// Nodes of another provider that are not ready are claimed, and found to have no instance.
     StrangersClaimed,
+    /// Nodes of another provider are no backends, although load balancers use addresses.
+    StrangersLeftOut,
+    /// Nodes of a Service that was invalid when the process began are not followed.
+    InvalidLeftAlone,
     /// Services of another controller's class are served.
     ClassIgnored,
     /// The first page of the instances is taken for all of them.
@@ -78,7 +82,7 @@ pub struct Plant {
 }
 
 /// All of them.
-pub const ALL: [Plant; 22] = [
+pub const ALL: [Plant; 24] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
     plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, REMOVED),
     plant(Bug::UpdateRacesDelete, "update-races-delete", "everything", None, "before its finalizer"),
@@ -88,6 +92,8 @@ pub const ALL: [Plant; 22] = [
     plant(Bug::NeverEqual, "never-equal", "service-created", None, "never became quiet"),
     plant(Bug::DeletedByName, "deleted-by-name", "orphans", None, WANTED),
     plant(Bug::StrangersClaimed, "strangers-claimed", "foreign-nodes", None, "of another provider was deleted"),
+    plant(Bug::StrangersLeftOut, "strangers-left-out", "foreign-nodes", None, "should have nodes"),
+    plant(Bug::InvalidLeftAlone, "invalid-left-alone", "service-invalid", None, "should have nodes"),
     plant(Bug::ClassIgnored, "class-ignored", "service-classes", None, "of another controller's class got a finalizer"),
     plant(Bug::FirstPage, "first-page", "cloud-denies", None, "deleted while its instance exists"),
     plant(Bug::DeletedOnError, "deleted-on-error", "service-deleted", Some(Class::Refused), REMOVED),

@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, NodeFields, NodeView, ServiceView},
     provider::{
-        BackendSet, BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, Inventory, LbOutcome, LbRef,
-        LbSpec, LbSupport, LoadBalancers, NodeClaim, NodeQuery, Op, OwnedObject, Owner, PlannedChange, Presence,
-        Progress, Route, RouteChange, Routes,
+        BackendSet, Backends, BatchLimits, Claim, CloudError, CloudProvider, Depth, Instances, Inventory, LbOutcome,
+        LbRef, LbSpec, LbSupport, LoadBalancers, NodeClaim, NodeQuery, NodeTarget, Op, OwnedObject, Owner,
+        PlannedChange, Presence, Progress, Route, RouteChange, Routes,
     },
     runtime::gate::WriteGate,
 };
@@ -181,8 +181,19 @@ impl LoadBalancers for Planted {
         classes
     }
 
+    fn node_target(&self) -> NodeTarget {
+        match self.bug {
+            Bug::StrangersLeftOut => NodeTarget::Instance,
+            _ => self.balancers().node_target(),
+        }
+    }
+
     fn interpret(&self, service: &ServiceView) -> Claim {
         self.balancers().interpret(service)
+    }
+
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+        self.balancers().backends_of_invalid(service).filter(|_| self.bug != Bug::InvalidLeftAlone)
     }
 
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {

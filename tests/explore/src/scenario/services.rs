@@ -26,7 +26,7 @@ pub(super) const BASE: Scenario = Scenario {
     story: |world| Box::pin(world.serve("web")),
 };
 
-pub(super) static ALL: [Scenario; 10] = [
+pub(super) static ALL: [Scenario; 11] = [
     BASE,
     Scenario {
         name: "service-slow-cloud",
@@ -82,6 +82,14 @@ pub(super) static ALL: [Scenario; 10] = [
         about: "all nodes but one leave at once, and others come",
         before: Some(|world| Box::pin(served_by_many(world))),
         story: |world| Box::pin(most_nodes_leave(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "service-invalid",
+        about: "a new process finds a Service that became invalid meanwhile; nodes join and leave",
+        before: Some(|world| Box::pin(served(world))),
+        between: Some(|world| Box::pin(spoilt(world))),
+        story: |world| Box::pin(joins_and_leaves(world)),
         ..BASE
     },
     Scenario {
@@ -164,6 +172,19 @@ async fn nodes_change(world: &World) -> Result<(), String> {
     world.patch_node("a", json!({"metadata": {"labels": label}})).await?;
     settled(world).await?;
     world.delete_node("b").await
+}
+
+async fn spoilt(world: &World) -> Result<(), String> {
+    let wrong = json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "nobody"}}});
+    world.patch_service("web", wrong).await?;
+    world.join(initialized("c")).await
+}
+
+async fn joins_and_leaves(world: &World) -> Result<(), String> {
+    settled(world).await?;
+    world.join(initialized("d")).await?;
+    settled(world).await?;
+    world.delete_node("a").await
 }
 
 async fn most_nodes_leave(world: &World) -> Result<(), String> {
