@@ -1,17 +1,21 @@
 //! How to reach the API server: `--kubeconfig`, `--master`, or the pod's own service account.
 
 pub(crate) mod connect;
+mod files;
 
 use std::{
+    borrow::Cow,
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
 use http::{HeaderValue, Uri, header};
 use ipnet::IpNet;
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
 
+pub use self::files::ClientConfig;
+use self::files::Origin;
 use super::{KubeClientConfig, Product};
 
 /// Why no client configuration could be made. No variant holds a credential.
@@ -80,6 +84,8 @@ pub fn platform() -> String {
 /// As client-go does it, the API server is reached through the proxy that the kubeconfig names (`proxy-url`), else through
 /// that of the environment (`HTTPS_PROXY`, `NO_PROXY` and so on).
 ///
+/// Files with certificates, keys and tokens are read again while the client is in use; the kubeconfig itself is not.
+///
 /// # Errors
 ///
 /// Names the flag or file and what failed; never a credential.
@@ -87,21 +93,20 @@ pub async fn load(
     config: &KubeClientConfig,
     product: &Product,
     client_name: &str,
-) -> Result<kube::Config, ClientConfigError> {
+) -> Result<ClientConfig, ClientConfigError> {
     let mut client = match (&config.kubeconfig, master_uri(&config.master, "http")?) {
         (Some(path), _) => from_file("kubeconfig", path, &config.master).await?,
-        (None, Some(uri)) => with_proxy_of_environment(kube::Config::new(uri))?,
+        (None, Some(uri)) => ClientConfig::without_files(with_proxy_of_environment(kube::Config::new(uri))?),
         (None, None) => {
             let config = kube::Config::incluster();
-            let config = config.map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?;
-            with_proxy_of_environment(config)?
+            in_cluster(config.map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?)?
         }
     };
     let agent = user_agent(product, client_name);
     let value = HeaderValue::from_str(&agent).map_err(|_| ClientConfigError::UserAgent { value: agent })?;
-    client.headers.push((header::USER_AGENT, value));
+    client.kube.headers.push((header::USER_AGENT, value));
     // Compressing costs the API server more than the network saves, on a cluster's own network.
-    client.disable_compression = true;
+    client.kube.disable_compression = true;
     Ok(client)
 }
 
@@ -111,11 +116,11 @@ pub async fn load(
 /// # Errors
 ///
 /// Names the flag and file and what failed; never a credential.
-pub async fn load_optional(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::Config>, ClientConfigError> {
+pub async fn load_optional(flag: &'static str, path: Option<&Path>) -> Result<Option<ClientConfig>, ClientConfigError> {
     let mut client = match path {
         Some(path) => from_file(flag, path, "").await?,
         None => match kube::Config::incluster() {
-            Ok(client) => with_proxy_of_environment(client)?,
+            Ok(client) => in_cluster(client)?,
             Err(InClusterError::ReadEnvironmentVariable(_)) => return Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "--{flag} is not set, and the pod's service account cannot be used");
@@ -123,11 +128,18 @@ pub async fn load_optional(flag: &'static str, path: Option<&Path>) -> Result<Op
             }
         },
     };
-    client.disable_compression = true;
+    client.kube.disable_compression = true;
     Ok(Some(client))
 }
 
-async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube::Config, ClientConfigError> {
+fn in_cluster(config: kube::Config) -> Result<ClientConfig, ClientConfigError> {
+    let name = || "the pod's service account".to_owned();
+    let origin = Origin { source: name(), cluster: name(), user: name() };
+    ClientConfig::new(with_proxy_of_environment(config)?, origin)
+        .map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })
+}
+
+async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<ClientConfig, ClientConfigError> {
     let failed = |error: &KubeconfigError| ClientConfigError::Kubeconfig {
         flag,
         path: path.to_owned(),
@@ -139,7 +151,16 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube
             cluster.server = Some(uri.to_string());
         }
     }
-    let proxy_url = proxy_url(&kubeconfig);
+    let (context, cluster) = current(&kubeconfig);
+    let proxy_url = cluster.and_then(|cluster| cluster.proxy_url.clone()).filter(|url| !url.is_empty());
+    // kube reads it, but does not say where it was.
+    let ca_bundle = cluster.filter(|cluster| cluster.certificate_authority_data.is_none());
+    let ca_bundle = ca_bundle.and_then(|cluster| cluster.certificate_authority.as_ref()).map(PathBuf::from);
+    let origin = Origin {
+        source: format!("--{flag}={}", path.display()),
+        cluster: format!("cluster {:?}", context.map(|context| context.cluster.as_str()).unwrap_or_default()),
+        user: format!("user {:?}", context.and_then(|context| context.user.as_deref()).unwrap_or_default()),
+    };
     // kube reads the variables, too, and by other rules.
     kubeconfig
         .clusters
@@ -149,29 +170,35 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<kube
     let mut client = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| failed(&error))?;
+    client.root_cert_file = ca_bundle;
     match &proxy_url {
         None => client = with_proxy_of_environment(client)?,
         Some(url) => client.proxy_url = url.parse().ok().filter(connect::is_proxy),
     }
     // Addresses are logged, and one of them is a label of metrics.
-    let wrong = if proxy_url.is_some() && client.proxy_url.is_none() {
-        "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128"
+    let wrong: Cow<'static, str> = if proxy_url.is_some() && client.proxy_url.is_none() {
+        "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128".into()
     } else if client.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        "must not have credentials in the address of its server"
+        "must not have credentials in the address of its server".into()
     } else if !is_header(&client.auth_info) {
-        "has a token that cannot be sent: it has a line break or another character that HTTP does not allow"
+        "has a token that cannot be sent: it has a line break or another character that HTTP does not allow".into()
     } else {
-        return Ok(client);
+        match ClientConfig::new(client, origin) {
+            Ok(client) => return Ok(client),
+            Err(error) => error.to_string().into(),
+        }
     };
-    Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.to_owned() })
+    Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.into_owned() })
 }
 
-/// The `proxy-url` of the current context's cluster.
-fn proxy_url(kubeconfig: &Kubeconfig) -> Option<String> {
-    let current = kubeconfig.current_context.as_ref()?;
-    let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
-    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
-    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+/// The current context and its cluster.
+fn current(kubeconfig: &Kubeconfig) -> (Option<&Context>, Option<&Cluster>) {
+    let named = |name: &String| kubeconfig.contexts.iter().find(|context| context.name == *name)?.context.as_ref();
+    let context = kubeconfig.current_context.as_ref().and_then(named);
+    let of_context = |context: &Context| {
+        kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()
+    };
+    (context, context.and_then(of_context))
 }
 
 fn with_proxy_of_environment(mut client: kube::Config) -> Result<kube::Config, ClientConfigError> {

@@ -1,6 +1,6 @@
 //! Connections to the API server: through a proxy where one is configured, and noticed soon when they are dead.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
@@ -18,7 +18,11 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use kube::client::{Body, ConfigExt};
-use tower::{BoxError, Service, ServiceBuilder};
+use tokio::time::Instant;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneService};
+
+use super::files::{ClientConfig, RELOAD_INTERVAL};
+use crate::error::chain;
 
 /// A peer that says nothing for so long is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -31,13 +35,45 @@ const USER_TIMEOUT: Duration = Duration::from_secs(25);
 /// Longest time that a connection may take to be made; kube's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes a client as [`kube::Client::try_from`] does, with proxies and with limits for dead connections.
+/// Sends requests with certain credentials, over connections of its own.
+type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
+
+/// Makes a client as [`kube::Client::try_from`] does, with proxies, with limits for dead connections, and with credentials
+/// that follow their files.
 ///
-/// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a password if it needs them.
+/// When a file has changed, the next request goes over new connections, made with what the files hold now. What is under way
+/// on old connections is finished there, watches among them; nothing else uses those, and idle ones are closed.
 ///
 /// # Errors
 /// Certificates or credentials that cannot be used, or a proxy of another kind.
-pub(crate) fn client(config: &kube::Config) -> kube::Result<kube::Client> {
+pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
+    let mut used = config.credentials();
+    let mut connections = connect(&config.filled(&used))?;
+    let mut not_before = Instant::now();
+    let namespace = config.kube.default_namespace.clone();
+    let config = config.clone();
+    let send = move |request| {
+        let current = config.credentials();
+        if !Arc::ptr_eq(&current, &used) && Instant::now() >= not_before {
+            match connect(&config.filled(&current)) {
+                Ok(new) => (used, connections) = (current, new),
+                // The files were tried out: a plug-in, for example.
+                Err(error) => {
+                    not_before = Instant::now() + RELOAD_INTERVAL;
+                    let (kubeconfig, error) = (config.source(), chain(&error));
+                    tracing::warn!(kubeconfig, error, "no new connections for changed credentials, trying again");
+                }
+            }
+        }
+        connections.clone().oneshot(request)
+    };
+    Ok(kube::Client::new(tower::service_fn(send), namespace))
+}
+
+/// Makes ready to connect, with everything that a configuration has in-line.
+///
+/// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a password if it needs them.
+fn connect(config: &kube::Config) -> kube::Result<Connections> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -92,7 +128,7 @@ fn tunnel<C>(inner: C, proxy: &Intercept) -> Tunnel<C> {
 }
 
 /// Puts TLS, the address, credentials and headers of a configuration over a way to connect.
-fn over<C>(connector: C, config: &kube::Config) -> kube::Result<kube::Client>
+fn over<C>(connector: C, config: &kube::Config) -> kube::Result<Connections>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
@@ -115,7 +151,7 @@ where
         })
         .map_err(BoxError::from)
         .service(http);
-    Ok(kube::Client::new(service, config.default_namespace.clone()))
+    Ok(BoxCloneService::new(service))
 }
 
 #[cfg(test)]
@@ -167,7 +203,7 @@ mod tests {
         });
         let mut config = kube::Config::new(format!("http://{api}").parse().unwrap());
         config.proxy_url = Some(format!("http://some%40body:pass%3Aword@{proxy}").parse().unwrap());
-        let client = client(&config).unwrap();
+        let client = client(&ClientConfig::without_files(config)).unwrap();
         let text = client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
         assert!(text.contains("\"minor\":\"36\""), "{text}");
         drop(client);
@@ -184,7 +220,8 @@ mod tests {
     #[tokio::test]
     async fn without_a_proxy_requests_go_straight_there() {
         let (api, served) = api_server().await;
-        let client = client(&kube::Config::new(format!("http://{api}").parse().unwrap())).unwrap();
+        let config = kube::Config::new(format!("http://{api}").parse().unwrap());
+        let client = client(&ClientConfig::without_files(config)).unwrap();
         client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
         assert!(served.await.unwrap().starts_with("GET /version"));
     }

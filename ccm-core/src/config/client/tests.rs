@@ -43,7 +43,7 @@ async fn load_file(text: &str, master: &str) -> Result<kube::Config, String> {
     let path = directory.file("kubeconfig", text);
     let flags =
         KubeClientConfig { kubeconfig: Some(path.clone()), master: master.into(), ..KubeClientConfig::default() };
-    load(&flags, &product(), "node-controller").await.map_err(|error| {
+    load(&flags, &product(), "node-controller").await.map(|client| client.kube).map_err(|error| {
         let text = error.to_string();
         assert!(text.contains(&path.display().to_string()) || text.contains("--master"), "no file named: {text}");
         assert!(!format!("{text} {error:?}").contains(TOKEN), "secret shown: {text}");
@@ -80,7 +80,7 @@ async fn master_wins_over_the_kubeconfig_and_may_stand_in_for_its_server() {
 async fn master_alone_has_no_credentials() {
     for (master, url) in [("127.0.0.1:8001", "http://127.0.0.1:8001/"), ("https://a.example", "https://a.example/")] {
         let flags = KubeClientConfig { master: master.into(), ..KubeClientConfig::default() };
-        let config = load(&flags, &product(), "x").await.unwrap();
+        let config = load(&flags, &product(), "x").await.unwrap().kube;
         assert_eq!(config.cluster_url.to_string(), url);
         assert!(config.auth_info.token.is_none() && config.auth_info.token_file.is_none());
     }

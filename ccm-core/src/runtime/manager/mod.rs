@@ -47,7 +47,7 @@ use super::{
 use crate::{
     config::{
         self, Config, Product,
-        client::ClientConfigError,
+        client::{ClientConfig, ClientConfigError},
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
         file::FileError,
         leader_migration::{LeaderMigration, Lock},
@@ -198,13 +198,13 @@ impl Manager {
         provider: Arc<dyn CloudProvider>,
     ) -> Result<Self, ManagerError> {
         let base = config::client::load(&config.kube_client, &product, NODE_CLIENT).await?;
-        let host = base.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-        let build = |config: &kube::Config, name: &str| {
+        let host = base.kube.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        let build = |config: &ClientConfig, name: &str| {
             let mut config = config.clone();
             // Nothing is tried again here: attempts are counted by the queues, and retries would repeat writes unseen.
-            config.headers.retain(|(header, _)| header != http::header::USER_AGENT);
+            config.kube.headers.retain(|(header, _)| header != http::header::USER_AGENT);
             if let Ok(agent) = http::HeaderValue::from_str(&config::client::user_agent(&product, name)) {
-                config.headers.push((http::header::USER_AGENT, agent));
+                config.kube.headers.push((http::header::USER_AGENT, agent));
             }
             config::client::connect::client(&config).map_err(|error| ManagerError::Client(Box::new(error)))
         };
@@ -218,7 +218,7 @@ impl Manager {
         // A shadow asks for no tokens either.
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
             let mut stripped = base.clone();
-            stripped.auth_info = AuthInfo::default();
+            stripped.kube.auth_info = AuthInfo::default();
             let anonymous = ACCOUNTS.map(|name| Ok((name, build(&stripped, &credentials::user(name))?)));
             let anonymous: Result<Vec<_>, ManagerError> = anonymous.into_iter().collect();
             accounts = Some(Accounts::new(manager.clone(), anonymous?));

@@ -1,0 +1,302 @@
+//! CA bundle, client certificate, client key and token that a kubeconfig, or a pod's service account, keeps in files. They
+//! are read again while the process runs.
+
+use std::{fmt, fs, path::PathBuf, str, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::HeaderValue;
+use kube::{client::ConfigExt as _, config::AuthInfo};
+use parking_lot::Mutex;
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::time::Instant;
+
+/// The files are read no more often than that, when a request is sent. client-go looks at certificates every five minutes,
+/// at tokens every minute.
+pub(super) const RELOAD_INTERVAL: Duration = Duration::from_secs(20);
+
+/// How to reach an API server. Clones share what the files held when they were last read.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The configuration, in which files are still named and not yet read.
+    pub kube: kube::Config,
+    files: Arc<CredentialFiles>,
+}
+
+/// Where a configuration comes from, as errors and logs name it.
+pub(super) struct Origin {
+    /// The flag with its value, or the service account.
+    pub(super) source: String,
+    pub(super) cluster: String,
+    pub(super) user: String,
+}
+
+/// Why a file cannot be used. Holds nothing of its content.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {path} of {owner} {reason}")]
+pub(super) struct UnusableFile {
+    what: &'static str,
+    path: String,
+    owner: String,
+    reason: String,
+}
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    CaBundle,
+    ClientCertificate,
+    ClientKey,
+    Token,
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    role: Role,
+    path: PathBuf,
+    /// The cluster or user that names it.
+    owner: String,
+}
+
+struct CredentialFiles {
+    source: String,
+    files: Vec<File>,
+    /// What the files are tried with, since a part may be in-line: a key without its certificate, for example.
+    base: kube::Config,
+    state: Mutex<State>,
+}
+
+struct State {
+    last_good: Arc<Credentials>,
+    /// When the files were last read.
+    checked: Instant,
+    /// What was last logged, so that it is logged once.
+    problem: Option<UnusableFile>,
+}
+
+/// What the files held, in the form of the in-line fields of a configuration.
+#[derive(Default)]
+pub(super) struct Credentials {
+    contents: Vec<Vec<u8>>,
+    ca_bundle: Option<Vec<Vec<u8>>>,
+    client_certificate: Option<String>,
+    client_key: Option<String>,
+    token: Option<String>,
+}
+
+impl ClientConfig {
+    /// Reads the files that a configuration names. As in client-go, a token file wins over an in-line token, which stands in
+    /// for a file that cannot be read now.
+    ///
+    /// # Errors
+    /// A file that cannot be used.
+    pub(super) fn new(mut kube: kube::Config, origin: Origin) -> Result<Self, UnusableFile> {
+        let Origin { source, cluster, user } = origin;
+        let token = kube.auth_info.token_file.clone();
+        if let Some(path) = token.filter(|path| kube.auth_info.token.is_some() && fs::metadata(path).is_err()) {
+            tracing::warn!(kubeconfig = source, file = path, "token file is not there, the token beside it is used");
+            kube.auth_info.token_file = None;
+        }
+        let mut base = kube.clone();
+        // A plug-in has nothing to do with files.
+        (base.auth_info.exec, base.auth_info.auth_provider) = (None, None);
+        // kube would read it again by itself, as long as there is no TLS session to resume.
+        let ca_bundle = kube.root_cert_file.take();
+        let files = files(ca_bundle, &kube.auth_info, &cluster, &user);
+        let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
+        let mut files = CredentialFiles { source, files, base, state: Mutex::new(state) };
+        let read = files.try_out(files.read()?)?;
+        files.state.get_mut().last_good = Arc::new(read);
+        Ok(Self { kube, files: Arc::new(files) })
+    }
+
+    /// Makes one that names no files.
+    pub(super) fn without_files(kube: kube::Config) -> Self {
+        let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
+        let (base, state) = (kube.clone(), Mutex::new(state));
+        let files = CredentialFiles { source: String::new(), files: Vec::new(), base, state };
+        Self { kube, files: Arc::new(files) }
+    }
+
+    /// Returns what the files hold; reads them again if that is due. It is the same `Arc` as long as they hold the same.
+    pub(super) fn credentials(&self) -> Arc<Credentials> {
+        self.files.current()
+    }
+
+    /// Returns the configuration with these credentials in place of files. Files that it does not name any more, because
+    /// somebody took the credentials out, are left out.
+    pub(super) fn filled(&self, credentials: &Credentials) -> kube::Config {
+        fill(self.kube.clone(), credentials)
+    }
+
+    /// Returns the flag with its value, or the service account.
+    pub(super) fn source(&self) -> &str {
+        &self.files.source
+    }
+}
+
+/// The files that count: what is in-line as well is static.
+fn files(ca_bundle: Option<PathBuf>, user: &AuthInfo, cluster_name: &str, user_name: &str) -> Vec<File> {
+    let of_user = |role, path: &Option<String>, is_in_line: bool| {
+        let path = path.as_ref().filter(|_| !is_in_line)?.into();
+        Some(File { role, path, owner: user_name.to_owned() })
+    };
+    let ca_bundle = ca_bundle.map(|path| File { role: Role::CaBundle, path, owner: cluster_name.to_owned() });
+    let certificate =
+        of_user(Role::ClientCertificate, &user.client_certificate, user.client_certificate_data.is_some());
+    let key = of_user(Role::ClientKey, &user.client_key, user.client_key_data.is_some());
+    let token = of_user(Role::Token, &user.token_file, false);
+    [ca_bundle, certificate, key, token].into_iter().flatten().collect()
+}
+
+fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
+    let user = &mut config.auth_info;
+    if let Some(bundle) = &credentials.ca_bundle {
+        (config.root_cert, config.root_cert_file) = (Some(bundle.clone()), None);
+    }
+    if let Some(certificate) = credentials.client_certificate.as_ref().filter(|_| user.client_certificate.is_some()) {
+        user.client_certificate_data = Some(certificate.clone());
+    }
+    if let Some(key) = credentials.client_key.as_ref().filter(|_| user.client_key.is_some()) {
+        user.client_key_data = Some(key.clone().into());
+    }
+    if let Some(token) = credentials.token.as_ref().filter(|_| user.token_file.is_some()) {
+        user.token = Some(token.clone().into());
+    }
+    config
+}
+
+impl CredentialFiles {
+    fn current(&self) -> Arc<Credentials> {
+        let mut state = self.state.lock();
+        if !self.files.is_empty() && state.checked.elapsed() >= RELOAD_INTERVAL {
+            state.checked = Instant::now();
+            self.check(&mut state);
+        }
+        state.last_good.clone()
+    }
+
+    fn check(&self, state: &mut State) {
+        let read = self.read().and_then(|contents| match contents == state.last_good.contents {
+            true => Ok(None),
+            false => self.try_out(contents).map(Some),
+        });
+        match read {
+            Ok(None) => state.problem = None,
+            Ok(Some(credentials)) => {
+                let changed = self.files.iter().zip(credentials.contents.iter().zip(&state.last_good.contents));
+                for (file, _) in changed.filter(|(_, (now, before))| now != before) {
+                    let (what, path) = (file.role.what(), file.path.display());
+                    tracing::info!(kubeconfig = self.source, owner = file.owner, file = %path, "{what} was read again");
+                }
+                (state.last_good, state.problem) = (Arc::new(credentials), None);
+            }
+            Err(problem) if state.problem.as_ref() == Some(&problem) => {}
+            Err(problem) => {
+                let UnusableFile { what, path, owner, reason } = &problem;
+                tracing::warn!(
+                    kubeconfig = self.source,
+                    owner,
+                    file = path,
+                    reason,
+                    "{what} cannot be used, what was last read stays in use"
+                );
+                state.problem = Some(problem);
+            }
+        }
+    }
+
+    fn read(&self) -> Result<Vec<Vec<u8>>, UnusableFile> {
+        let read =
+            |file: &File| fs::read(&file.path).map_err(|error| file.unusable(format!("cannot be read: {error}")));
+        self.files.iter().map(read).collect()
+    }
+
+    /// Tells whether a client could be made from this.
+    fn try_out(&self, contents: Vec<Vec<u8>>) -> Result<Credentials, UnusableFile> {
+        let mut credentials = Credentials::default();
+        for (file, content) in self.files.iter().zip(&contents) {
+            credentials.take(file.role, content).map_err(|reason| file.unusable(reason))?;
+        }
+        let of_pair = |file: &&File| matches!(file.role, Role::ClientCertificate | Role::ClientKey);
+        // What kube says about it may repeat what is in the file.
+        if let Some(file) = self.files.iter().rfind(of_pair)
+            && fill(self.base.clone(), &credentials).rustls_client_config().is_err()
+        {
+            return Err(file.unusable("cannot be used: certificate and key are no pair".to_owned()));
+        }
+        Ok(Credentials { contents, ..credentials })
+    }
+}
+
+impl Credentials {
+    fn take(&mut self, role: Role, content: &[u8]) -> Result<(), String> {
+        match role {
+            Role::CaBundle => {
+                let mut roots = RootCertStore::empty();
+                let certificates = certificates(content)?;
+                for certificate in certificates.clone() {
+                    roots.add(certificate).map_err(|error| format!("holds a certificate that is none: {error}"))?;
+                }
+                self.ca_bundle = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+            }
+            Role::ClientCertificate => {
+                certificates(content)?;
+                self.client_certificate = Some(STANDARD.encode(content));
+            }
+            Role::ClientKey => {
+                PrivateKeyDer::from_pem_slice(content).map_err(|_| "holds no private key")?;
+                self.client_key = Some(STANDARD.encode(content));
+            }
+            Role::Token => {
+                let token = str::from_utf8(content).map(str::trim).unwrap_or_default();
+                if token.is_empty() || HeaderValue::from_str(token).is_err() {
+                    return Err("holds no token that can be sent".to_owned());
+                }
+                self.token = Some(token.to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    match CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err("holds no certificate, or one that is cut".to_owned()),
+    }
+}
+
+impl File {
+    fn unusable(&self, reason: String) -> UnusableFile {
+        let (what, path) = (self.role.what(), self.path.display().to_string());
+        UnusableFile { what, path, owner: self.owner.clone(), reason }
+    }
+}
+
+impl Role {
+    fn what(self) -> &'static str {
+        match self {
+            Self::CaBundle => "CA bundle",
+            Self::ClientCertificate => "client certificate",
+            Self::ClientKey => "client key",
+            Self::Token => "token file",
+        }
+    }
+}
+
+/// Without what the files hold.
+impl fmt::Debug for CredentialFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialFiles")
+            .field("source", &self.source)
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;
