@@ -12,7 +12,7 @@ use super::{
 use crate::{
     controllers::ControllerContext,
     k8s::NodeView,
-    provider::{CloudProvider, LabelRequirement, NodeClaim, NodeTarget},
+    provider::{CloudProvider, LabelRequirement, LoadBalancers, NodeClaim, NodeTarget},
     runtime::{api::ApiError, cache::Change},
 };
 
@@ -212,5 +212,5 @@ fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
 }
 
 fn target(provider: &dyn CloudProvider) -> NodeTarget {
-    provider.load_balancers().map_or(NodeTarget::Address, |balancers| balancers.node_target())
+    provider.load_balancers().map_or(NodeTarget::Address, LoadBalancers::node_target)
 }

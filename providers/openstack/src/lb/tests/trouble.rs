@@ -325,8 +325,8 @@ async fn nodes_of_an_invalid_service_are_followed_and_nothing_else_changes() {
         rig.nodes.remove(0);
         rig.requests();
         rig.update(&web).await.unwrap_or_else(|error| panic!("{wrong}: {error}"));
-        let found: Vec<_> = rig.members(80).iter().map(|member| member.address.to_string()).collect();
-        assert_eq!(found, [address(1).to_string(), address(2).to_string()], "{wrong}");
+        let found: Vec<_> = rig.members(80).iter().map(|member| member.address.clone()).collect();
+        assert_eq!(found, [address(1), address(2)], "{wrong}");
         // Members, and the security group on the port of the node that came and of the one that left.
         let mut changes = rig.requests();
         changes.retain(|request| !request.starts_with("GET"));
