@@ -27,7 +27,7 @@ pub use self::report::{LeaderElectionMetrics, LeaseHealth};
 use self::{
     lock::{Failure, LeaseLock},
     plan::{Candidate, Decision, JITTER_FACTOR, Tenure, Timing},
-    report::Trouble,
+    report::{Standby, Trouble},
 };
 use super::{
     events::{EventRecorder, ObjectRef, WallClock},
@@ -205,11 +205,13 @@ impl LeaderElector {
         let lease = self.lease();
         tracing::info!(lease, identity = self.config.identity, "waiting for leadership");
         let mut reported = String::new();
+        let mut standby = Standby::begin(self.health.clone(), lease.clone());
         loop {
             let Some(attempt) = cancel.run_until_cancelled(self.look_and_claim()).await else {
                 self.abandon().await;
                 return None;
             };
+            standby.attempted(&attempt);
             let pause = match attempt {
                 Ok(Attempt::Held(sent)) => return Some(Leading::begin(self, sent)),
                 Ok(Attempt::HeldByOther(holder, until)) => {

@@ -7,7 +7,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 
 use super::lock::Failure;
-use crate::telemetry::metrics::register;
+use crate::{error::chain, telemetry::metrics::register};
 
 /// The metric families of leader election, shared by all locks of a process.
 #[derive(Clone, Debug)]
@@ -52,31 +52,106 @@ impl LeaderElectionMetrics {
 /// How long beyond its lease a leader may stay silent before it is unhealthy: upstream's 20 s.
 const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// Whether the election of one Lease is alive, for the `leaderElection` health check. Cheap to clone.
+/// How long a standby that gets nothing of the Lease still counts as one that could take over: longer than an API server
+/// takes to restart, or a credential to be replaced.
+pub(super) const STANDBY_TOLERANCE: Duration = Duration::from_secs(300);
+
+/// Whether the election of one Lease is alive, for the health checks `leaderElection` and `lease-access`. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LeaseHealth {
-    renewed: Arc<Mutex<Option<Instant>>>,
+    role: Arc<Mutex<Role>>,
     lease_duration: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Role {
+    #[default]
+    None,
+    /// Waits for the Lease, and last got an answer about it at this moment.
+    Standby(Instant),
+    /// Leads since, or last renewed at this moment.
+    Leader(Instant),
 }
 
 impl LeaseHealth {
     pub(super) fn new(lease_duration: Duration) -> Self {
-        Self { renewed: Arc::default(), lease_duration }
+        Self { role: Arc::default(), lease_duration }
     }
 
     pub(super) fn set(&self, renewed: Option<Instant>) {
-        *self.renewed.lock() = renewed;
+        *self.role.lock() = renewed.map_or(Role::None, Role::Leader);
+    }
+
+    fn stands_by(&self) {
+        *self.role.lock() = Role::Standby(Instant::now());
     }
 
     /// Returns the time since the last successful renewal; `None` while this process does not lead.
     pub fn last_renewal_age(&self) -> Option<Duration> {
-        self.renewed.lock().map(|at| at.elapsed())
+        match *self.role.lock() {
+            Role::Leader(renewed) => Some(renewed.elapsed()),
+            Role::None | Role::Standby(_) => None,
+        }
+    }
+
+    /// Returns the time since a standby last got an answer about the Lease; `None` while this process does not stand by.
+    pub fn standby_age(&self) -> Option<Duration> {
+        match *self.role.lock() {
+            Role::Standby(answered) => Some(answered.elapsed()),
+            Role::None | Role::Leader(_) => None,
+        }
+    }
+
+    /// Tells whether a standby could take over, as far as it knows: not if five minutes went by in which every attempt to
+    /// read or claim the Lease failed, be it for its credentials, its rights or the connection. A leader can, too.
+    pub fn can_lead(&self) -> bool {
+        self.standby_age().is_none_or(|age| age < STANDBY_TOLERANCE)
     }
 
     /// Tells whether the election is healthy: a standby always is, a leader unless it last renewed longer ago than the
     /// lease duration plus 20 s (such a leader should have ended, so something hangs).
     pub fn is_healthy(&self) -> bool {
         self.last_renewal_age().is_none_or(|age| age <= self.lease_duration + HEALTH_TOLERANCE)
+    }
+}
+
+/// Keeps the health of a standby, and logs when it changes.
+#[derive(Debug)]
+pub(super) struct Standby {
+    health: LeaseHealth,
+    lease: String,
+    is_locked_out: bool,
+}
+
+impl Standby {
+    /// Begins to wait for the Lease.
+    pub(super) fn begin(health: LeaseHealth, lease: String) -> Self {
+        health.stands_by();
+        Self { health, lease, is_locked_out: false }
+    }
+
+    /// Records what an attempt came to.
+    pub(super) fn attempted<T>(&mut self, attempt: &Result<T, Failure>) {
+        let lease = &self.lease;
+        match attempt {
+            // Who is told that the Lease changed could read it.
+            Ok(_) | Err(Failure::Stale) => {
+                self.health.stands_by();
+                if std::mem::take(&mut self.is_locked_out) {
+                    tracing::info!(lease, "the lease can be read again, this standby is ready");
+                }
+            }
+            Err(failure) if !self.is_locked_out && !self.health.can_lead() => {
+                self.is_locked_out = true;
+                let seconds = STANDBY_TOLERANCE.as_secs();
+                tracing::error!(
+                    lease,
+                    error = chain(failure),
+                    "no access to the lease for {seconds}s, this standby is not ready"
+                );
+            }
+            Err(_) => {}
+        }
     }
 }
 

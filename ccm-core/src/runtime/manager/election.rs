@@ -79,7 +79,11 @@ impl Manager {
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
         background.spawn("leader-election-events", super::done(events.run(stop_events.clone())));
-        let result = match main.acquire(stop).await {
+        let access = health::lease_access(&self.health, main.health());
+        let leading = main.acquire(stop).await;
+        // A leader that gets nothing of its lease ends.
+        drop(access);
+        let result = match leading {
             Some(leading) => {
                 // When a task fails the lease is released as well: the process is about to end, and nobody should wait
                 // without need.

@@ -25,6 +25,16 @@ pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseH
     })
 }
 
+/// Adds the check of a process that waits for the lease: one that has had no access to it for long could not take over.
+pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> Registration {
+    health.add(Kind::Ready, "lease-access", move || match lease.standby_age() {
+        Some(age) if !lease.can_lead() => {
+            Err(format!("no request about the lease has succeeded for {}s, the log says why", age.as_secs()))
+        }
+        _ => Ok(()),
+    })
+}
+
 /// Checks of what runs while this process leads. Clones are one.
 #[derive(Clone, Debug)]
 pub(super) struct Checks(Arc<Inner>);

@@ -9,7 +9,8 @@ use ccm_mock::{
     cloud::{Fault, FaultError, FaultSpec, Operation},
     manager::product,
 };
-use http::Request;
+use ccm_testkit::apiserver::{Action, Match};
+use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
@@ -100,7 +101,38 @@ async fn a_standby_is_alive_and_ready_and_says_nothing_about_controllers() {
     let standby = world.start(&FLAGS);
     tokio::time::sleep(MINUTE).await;
     assert!(page(&leader, "/healthz?verbose").await.1.contains("[+]service-lb-controller ok\n"));
-    let text = "[+]caches ok\n[+]leaderElection ok\nreadyz check passed\n";
+    let text = "[+]caches ok\n[+]leaderElection ok\n[+]lease-access ok\nreadyz check passed\n";
     assert_eq!(page(&standby, "/readyz?verbose").await, (200, text.to_owned()));
     assert_eq!(page(&standby, "/healthz?verbose").await.1, "[+]leaderElection ok\nhealthz check passed\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_is_not_let_in_for_long_is_alive_and_not_ready_until_it_is() {
+    let world = World::provisioned();
+    let leader = world.start(&FLAGS);
+    world.have_nodes(["a"]).await;
+    world.until_initialized(&["a"], secs(30)).await;
+    let standby = world.start(&FLAGS);
+    tokio::time::sleep(MINUTE).await;
+    // The leader writes its lease without a look.
+    let refused = Action::Error { code: StatusCode::UNAUTHORIZED, retry_after: None };
+    let fault = world.server.faults().add(Match::resource("leases").verb("get"), refused);
+    tokio::time::sleep(secs(295)).await;
+    assert_eq!(page(&standby, "/readyz").await.0, 200);
+    tokio::time::sleep(secs(10)).await;
+    let (status, text) = page(&standby, "/readyz").await;
+    assert!(status == 500 && text.contains("[-]lease-access failed: reason withheld\n"), "{text}");
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(page(&standby, path).await, (200, "ok".to_owned()), "{path}");
+    }
+    assert_eq!(page(&leader, "/readyz").await.0, 200);
+    assert!(standby.is_running());
+
+    world.server.faults().remove(fault);
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(page(&standby, "/readyz").await, (200, "ok".to_owned()));
+    // A leader has no such check.
+    leader.stop().await;
+    world.until("the standby leads", secs(30), || standby.metric("leader_election_master_status", &[]) > 0.0).await;
+    assert!(!page(&standby, "/readyz?verbose").await.1.contains("lease-access"));
 }

@@ -12,7 +12,10 @@ use super::{
     super::*,
     store::{Fault, Store},
 };
-use crate::runtime::events::{EventDriver, EventMetrics};
+use crate::{
+    runtime::events::{EventDriver, EventMetrics},
+    telemetry::{captured::Captured, logging},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -393,6 +396,50 @@ async fn health_is_about_leaders_only() {
     assert!(health.is_healthy(), "a hanging leader: lease and 20 s");
     sleep(SECOND).await;
     assert!(!health.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_without_access_for_five_minutes_says_so_and_recovers() {
+    let log = Captured::default();
+    let writer = log.clone();
+    let (dispatch, _) = logging::dispatch(&logging::LoggingConfig::default(), move || writer.clone());
+    let _guard = tracing::dispatcher::set_default(&dispatch);
+    let store = Store::default();
+    store.put_spec(json!({"holderIdentity": "", "leaseDurationSeconds": 1}));
+    let leader = process(&store, "a");
+    leader.until_leading().await;
+    let standby = process(&store, "b");
+    sleep(10 * SECOND).await;
+    // 401 to reads: the leader only writes.
+    let refuse = |code| store.choose(move |verb| if verb == "GET" { Fault::refuse(code) } else { Fault::default() });
+    let lines = |part: &str| log.text().lines().filter(|line| line.contains(part)).count();
+    // Not long enough, twice.
+    for _ in 0..2 {
+        refuse(401);
+        sleep(298 * SECOND).await;
+        assert!(standby.health.can_lead());
+        store.heal();
+        sleep(5 * SECOND).await;
+    }
+    assert!(standby.health.standby_age().unwrap() <= 2 * SECOND);
+    for (round, code) in [401, 403, 500].into_iter().enumerate() {
+        refuse(code);
+        sleep(302 * SECOND).await;
+        assert!(!standby.health.can_lead(), "{code}");
+        sleep(600 * SECOND).await;
+        assert!(!standby.health.can_lead() && standby.health.is_healthy(), "{code}");
+        assert_eq!(lines("this standby is not ready"), round + 1, "{}", log.text());
+        store.heal();
+        // At most the pause after a failure.
+        sleep(5 * SECOND).await;
+        assert!(standby.health.can_lead(), "{code}");
+        assert_eq!(lines("this standby is ready"), round + 1, "{}", log.text());
+    }
+    assert!(leader.leads() && leader.health.can_lead() && leader.health.standby_age().is_none());
+    // It still takes over.
+    leader.stop.cancel();
+    standby.until_leading().await;
+    assert_eq!(standby.health.standby_age(), None);
 }
 
 #[tokio::test]
