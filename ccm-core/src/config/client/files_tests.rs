@@ -155,18 +155,20 @@ impl Shared {
         let Ok(stream) = acceptor.accept(stream).await else { return };
         let certificate = stream.get_ref().1.peer_certificates().map(|chain| chain[0].clone().into_owned());
         self.open.send_modify(|open| *open += 1);
-        let answer = service_fn(|request: Request<Incoming>| self.clone().answer(number, certificate.clone(), request));
+        let answer = service_fn(|request| {
+            std::future::ready(Ok::<_, Infallible>(self.clone().answer(number, certificate.clone(), &request)))
+        });
         // It ends with an error when the client just goes.
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         self.open.send_modify(|open| *open -= 1);
     }
 
-    async fn answer(
+    fn answer(
         self: Arc<Self>,
         connection: usize,
         certificate: Option<CertificateDer<'static>>,
-        request: Request<Incoming>,
-    ) -> Result<Response<axum::body::Body>, Infallible> {
+        request: &Request<Incoming>,
+    ) -> Response<axum::body::Body> {
         let authorization = request.headers().get(header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
         self.seen.lock().push(Seen { connection, certificate, authorization });
@@ -175,9 +177,9 @@ impl Shared {
                 self.end.notified().await;
                 Ok::<_, Infallible>("end")
             });
-            return Ok(Response::new(axum::body::Body::from_stream(end)));
+            return Response::new(axum::body::Body::from_stream(end));
         }
-        Ok(Response::new("ok".into()))
+        Response::new("ok".into())
     }
 }
 
