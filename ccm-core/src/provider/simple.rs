@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Backends, Claim, CloudError, Depth, Digest, ErrorKind, InvalidInput, Inventory, LbOutcome, LbRef, LbSpec,
-    LbSupport, LoadBalancers, Mutation, Op, OwnedObject, Owner, PlannedChange, Progress,
+    LbSupport, LoadBalancers, Mutation, NodeTarget, Op, OwnedObject, Owner, PlannedChange, Progress,
 };
 use crate::k8s::{LbStatus, NodeView, ServiceView};
 
@@ -38,6 +38,11 @@ pub trait SimpleBalancers: Send + Sync {
 
     /// Returns what the balancers can do. Constant.
     fn support(&self) -> LbSupport;
+
+    /// Tells what [`member`](Self::member) names nodes by. Constant; [`NodeTarget::Address`] by default.
+    fn node_target(&self) -> NodeTarget {
+        NodeTarget::Address
+    }
 
     /// Reads what a Service asks for. Pure.
     ///
@@ -146,6 +151,10 @@ impl<T: SimpleBalancers> LoadBalancers for T {
             },
             Err(mistakes) => Claim::Refused(mistakes),
         }
+    }
+
+    fn node_target(&self) -> NodeTarget {
+        SimpleBalancers::node_target(self)
     }
 
     /// Every node, as for a valid one.

@@ -118,9 +118,7 @@ impl NodeSets {
         if let Some(set) = self.known(requirements) {
             return Ok(set);
         }
-        if self.state.lock().doubted_until.is_some_and(|until| until > Instant::now()) {
-            return Err(Doubt::Recent);
-        }
+        self.check_doubt()?;
         let (generation, set) = self.observe(requirements);
         if let Some(before) = self.before(requirements, &set) {
             tracing::warn!(left = set.nodes.len(), "most backends are gone; nodes are read again from the API server");
@@ -138,20 +136,19 @@ impl NodeSets {
     }
 
     /// Compares the cache with the API server, once, before the first change of backends from before the start. The first set
-    /// has none before it that shows what it lost: a list that was cut short at the start must not empty load balancers.
+    /// has none before it that shows what it lost: a list that was cut short at the start must not empty load balancers. What
+    /// was taken from the cache before may be older than what is confirmed.
     ///
     /// # Errors
-    /// The cache lacks most of the nodes that the API server has, or that could not be asked.
+    /// The cache lacks a node that the API server has, or that could not be asked.
     pub(crate) async fn confirm_start(&self) -> Result<(), Doubt> {
         let _asking = self.asking.lock().await;
         if self.state.lock().confirmed {
             return Ok(());
         }
-        if self.state.lock().doubted_until.is_some_and(|until| until > Instant::now()) {
-            return Err(Doubt::Recent);
-        }
+        self.check_doubt()?;
         let confirmed = match self.read(&[]).await {
-            Ok(fresh) if self.observe(&[]).1.loses_most_of(&fresh) => Err(Doubt::Disagree),
+            Ok(fresh) if fresh.loses_one_of(&self.observe(&[]).1, &fresh) => Err(Doubt::Disagree),
             Ok(_) => Ok(()),
             Err(doubt) => Err(doubt),
         };
@@ -161,6 +158,15 @@ impl NodeSets {
             Err(_) => state.doubted_until = Some(Instant::now() + DOUBT_PAUSE),
         }
         confirmed
+    }
+
+    /// Tells whether the nodes were in doubt a moment ago.
+    ///
+    /// # Errors
+    /// They were.
+    pub(crate) fn check_doubt(&self) -> Result<(), Doubt> {
+        let doubted = self.state.lock().doubted_until.is_some_and(|until| until > Instant::now());
+        if doubted { Err(Doubt::Recent) } else { Ok(()) }
     }
 
     /// Reads the set from the API server.

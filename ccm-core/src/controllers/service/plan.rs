@@ -77,8 +77,8 @@ pub(crate) struct Known {
     pub(crate) takes: Option<Backends>,
     /// What was last refused, so that it is told once.
     pub(crate) refused: Option<Digest>,
-    /// The Service as it is served, and which of its states that is: until its owner mends one that is invalid now.
-    pub(crate) served_as: Option<(Digest, Arc<ServiceView>)>,
+    /// The Service as it is served: until its owner mends one that is invalid now.
+    pub(crate) served_as: Option<ServedAs>,
 }
 
 /// What was written to a Service.
@@ -145,6 +145,17 @@ pub(crate) enum Wish {
     Refused { mistakes: Vec<InvalidInput>, served: Option<Served> },
     /// A balancer with this digest and these backends.
     Serve { digest: Digest, backends: u64 },
+}
+
+/// A state of a Service by which a load balancer is served.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServedAs {
+    /// Identifies the state.
+    pub(crate) digest: Digest,
+    /// The Service in that state.
+    pub(crate) service: Arc<ServiceView>,
+    /// Which backends it takes then.
+    pub(crate) takes: Backends,
 }
 
 /// What the balancer of a Service that is refused is given: the backends of today.

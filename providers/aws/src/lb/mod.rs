@@ -45,8 +45,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-        NodeTarget, Op, PlannedChange, Progress, Remark,
+        BackendSet, Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport,
+        LoadBalancers, NodeTarget, Op, PlannedChange, Progress, Remark,
     },
 };
 
@@ -58,7 +58,12 @@ use self::{
     model::{Groups, OwnerName, Wanted},
     old::Old,
 };
-use crate::{api::SecurityGroupId, client, instances::InstanceStore, scope::Scope};
+use crate::{
+    api::{SecurityGroupId, elb::TargetType},
+    client,
+    instances::InstanceStore,
+    scope::Scope,
+};
 
 /// Network Load Balancers; and classic ones that upstream made, as far as members and deletion go.
 pub struct NetworkLoadBalancers {
@@ -92,8 +97,8 @@ impl NetworkLoadBalancers {
         }
         match (wanted, tolerant) {
             (Ok(wanted), _) => Ok(Subject::Network(wanted)),
-            (Err(mistakes), Some(wanted)) => Ok(Subject::Invalid(wanted, mistakes)),
-            (Err(mistakes), None) => Err(mistakes),
+            (Err(mistakes), Some(wanted)) if takes(&wanted, &want.backends) => Ok(Subject::Invalid(wanted, mistakes)),
+            (Err(mistakes), _) => Err(mistakes),
         }
     }
 }
@@ -266,6 +271,14 @@ fn in_turn(outcome: LbOutcome) -> LbOutcome {
 
 fn order<'a>(wanted: &'a Wanted, want: &'a LbSpec) -> Order<'a> {
     Order { wanted, service: &want.service, backends: &want.backends, targets_only: false }
+}
+
+/// Tells whether backends are of the kind that is wanted: instances in a target group of addresses would push out all others.
+fn takes(wanted: &Wanted, backends: &BackendSet) -> bool {
+    matches!(
+        (wanted.target_type, backends),
+        (TargetType::Instance, BackendSet::Nodes(_)) | (TargetType::Ip, BackendSet::Endpoints(_))
+    )
 }
 
 /// Returns the Service as it was last seen; what is left of it, if it was not seen.

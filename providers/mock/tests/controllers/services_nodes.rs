@@ -473,6 +473,24 @@ async fn nothing_is_made_for_a_service_that_was_invalid_at_the_start() {
     assert!(world.balancers("web").is_empty());
 }
 
+/// One that disappears meanwhile is made when the Service is as it was, and not an hour later.
+#[tokio::test(start_paused = true)]
+async fn what_disappears_while_a_service_is_invalid_is_made_when_it_is_mended() {
+    let scheme = |value: Value| json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": value}}});
+    let (world, provider, _ccm) = web_on_two_nodes().await;
+    world.patch_service("web", scheme(json!("nobody"))).await;
+    world.settle().await;
+    world.cloud.remove_load_balancer(&world.balancers("web")[0].name);
+    world.delete_node("b").await;
+    world.have_nodes(["c"]).await;
+    world.settle().await;
+    assert!(world.balancers("web").is_empty());
+    provider.take_lines();
+    world.patch_service("web", scheme(Value::Null)).await;
+    world.until("it is made again", secs(60), || world.nodes_behind("web") == ["a", "c"]).await;
+    assert_eq!(provider.take_lines()[..2], ["plan web", "ensure web"]);
+}
+
 /// The first list after a start has nothing before it to be measured by: one that is cut short must not empty a load
 /// balancer.
 #[tokio::test(start_paused = true)]

@@ -56,12 +56,14 @@ pub(super) struct Order<'a> {
     pub(super) wanted: &'a Wanted,
     pub(super) service: &'a ServiceView,
     pub(super) backends: Vec<Backend>,
+    /// Whether the Service is invalid, so that only addresses of members can be believed.
+    pub(super) invalid: bool,
 }
 
 impl<'a> Order<'a> {
     pub(super) fn new(wanted: &'a Wanted, service: &'a ServiceView, backends: &BackendSet) -> Self {
         // Endpoints are never asked for by `interpret`.
-        Self { wanted, service, backends: nodes::backends(backends.nodes(), wanted.family) }
+        Self { wanted, service, backends: nodes::backends(backends.nodes(), wanted.family), invalid: false }
     }
 
     fn members(&self) -> Vec<Vec<WantedMember>> {
@@ -483,8 +485,11 @@ impl Core {
             return Err(CloudError::new(ErrorKind::NotFound, message).into());
         }
         self.ready(op, order, known).await?;
-        self.steps(op, order, known, |_, order, side| Ok(plan::membership(side, order.wanted, &order.members())))
-            .await?;
+        let members = |_: &Self, order: &Order<'_>, side: &Side<'_>| {
+            let plan = if order.invalid { plan::following } else { plan::membership };
+            Ok(plan(side, order.wanted, &order.members()))
+        };
+        self.steps(op, order, known, members).await?;
         self.admit_to_served(op, order, known).await
     }
 }

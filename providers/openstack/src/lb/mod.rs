@@ -165,8 +165,12 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     /// One request for each pool, whose members are remembered.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let Reading { wanted, tolerant, .. } = self.read(&want.service);
+        let invalid = wanted.is_err();
         match wanted.or_else(|mistakes| tolerant.ok_or(mistakes)) {
-            Ok(wanted) => self.core.update_backends(op, &Order::new(&wanted, &want.service, &want.backends)).await,
+            Ok(wanted) => {
+                let order = Order { invalid, ..Order::new(&wanted, &want.service, &want.backends) };
+                self.core.update_backends(op, &order).await
+            }
             Err(mistakes) => CloudError::from(mistakes).into(),
         }
     }

@@ -14,7 +14,7 @@ use super::{
     cloud::Paused,
     metrics::{Outcome, Work},
     node_set::endpoints_fingerprint,
-    plan::{Applied, Facts, Hold, Known, Served, Step, Subject, Wish, decide, digest_of, is_finished},
+    plan::{Applied, Facts, Hold, Known, Served, ServedAs, Step, Subject, Wish, decide, digest_of, is_finished},
     trouble::{Doing, Trouble, names as node_names},
 };
 use crate::{
@@ -134,7 +134,7 @@ impl ServiceController {
                 let held = look.known.hold.is_some_and(|hold| hold.until > self.now());
                 Ok(Next::Rest { until, settled: !held })
             }
-            (Step::Refuse { mistakes }, wanted) => Ok(self.refuse(look, &mistakes, wanted.is_some())),
+            (Step::Refuse { mistakes }, _) => Ok(self.refuse(look, &mistakes)),
             (Step::Delete { then, announce }, _) => self.delete(look, then, announce).await,
             (Step::Ensure { depth, announce }, Some(wanted)) => self.ensure(look, &wanted, depth, announce).await,
             (Step::UpdateBackends, Some(wanted)) => self.update_backends(look, &wanted).await,
@@ -187,16 +187,24 @@ impl ServiceController {
         mistakes: Vec<InvalidInput>,
         backends: Option<Backends>,
     ) -> Result<(Option<Wish>, Option<Wanted>), Trouble> {
-        let known = &look.known;
-        let is_applied = |digest: &Digest| known.applied.is_some_and(|applied| applied.digest == *digest);
-        let served = known.served_as.clone().filter(|(digest, _)| is_applied(digest)).zip(known.takes.clone());
+        let (known, digest) = (&look.known, digest_of(&mistakes));
+        // What is wrong is told first, whatever becomes of the backends.
+        if known.refused != Some(digest) {
+            return Ok((Some(Wish::Refused { mistakes, served: None }), None));
+        }
+        // As this process last served it; what it shows by now counts for whether it is served.
+        let is_applied = |served: &ServedAs| known.applied.is_some_and(|applied| applied.digest == served.digest);
+        let served = known.served_as.clone().filter(|served| known.attempted && is_applied(served)).map(|served| {
+            let service = ServiceView { status: service.status.clone(), ..(*served.service).clone() };
+            ServedAs { service: Arc::new(service), ..served }
+        });
         // An earlier process finished it, of which only the Service and the load balancer are left.
         let found = || {
-            let finished = is_finished(&service, known, self.now());
-            Some(((digest_of(&mistakes), service.clone()), backends.filter(|_| finished)?))
+            let takes = backends.filter(|_| is_finished(&service, known, self.now()))?;
+            Some(ServedAs { digest, service: service.clone(), takes })
         };
         let wanted = match served.or_else(found) {
-            Some(((digest, service), takes)) => Some(self.wanted(look, service, takes, digest).await?),
+            Some(served) => Some(self.wanted(look, served.service, served.takes, served.digest).await?),
             None => None,
         };
         let served = wanted.as_ref().map(|wanted| Served { digest: wanted.digest, backends: wanted.fingerprint });
@@ -237,6 +245,10 @@ impl ServiceController {
 
     async fn ensure(&self, look: &mut Look, wanted: &Wanted, depth: Depth, announce: bool) -> Result<Next, Trouble> {
         look.work = Work::Ensure;
+        let from_before = wanted.service.has_finalizer() || !wanted.service.status.ingress.is_empty();
+        if from_before && !look.known.attempted && !self.confirm_start(look, wanted).await? {
+            return Ok(Next::Again);
+        }
         if announce {
             self.tell(look, EventKind::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
             look.known.announced = Some(Subject::Serve(wanted.digest));
@@ -290,12 +302,15 @@ impl ServiceController {
             BackendSet::Nodes(nodes) => node_names(nodes),
             BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
-        self.tell_if_empty(look, &wanted.spec);
         if look.known.applied.is_none() {
-            self.confirm_start(wanted).await?;
-            // What an earlier process may have brought in line is no news.
+            if !self.confirm_start(look, wanted).await? {
+                return Ok(Next::Again);
+            }
+            // What an earlier process may have brought in line is no news. Once the Service is valid, everything is compared.
             look.known.told_backends.get_or_insert(self.now());
+            look.known.attempted = false;
         }
+        self.tell_if_empty(look, &wanted.spec);
         let started = Instant::now();
         let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await?;
         self.metrics.host_update.observe(started.elapsed().as_secs_f64());
@@ -306,6 +321,7 @@ impl ServiceController {
         match &outcome.result {
             // There is nothing to be followed, and nothing to be made of a Service that is refused.
             Err(error) if error.kind() == ErrorKind::NotFound && look.known.refused.is_some() => {
+                look.known.attempted = false;
                 return Ok(self.settle(look, wanted));
             }
             // It is made again as a whole.
@@ -319,28 +335,30 @@ impl ServiceController {
         self.conclude(look, wanted, outcome, Doing::Update { hosts }).await
     }
 
-    /// Compares the nodes with the API server before backends from before the start are changed.
-    async fn confirm_start(&self, wanted: &Wanted) -> Result<(), Trouble> {
-        match &wanted.spec.backends {
-            BackendSet::Nodes(_) => self.sets.confirm_start().await.map_err(Trouble::Doubt),
-            BackendSet::Endpoints(_) => Ok(()),
-        }
+    /// Compares the nodes with the API server before backends from before the start are changed. Tells whether those of
+    /// `wanted` are still the ones of the cache, which may have been filled up meanwhile.
+    async fn confirm_start(&self, look: &Look, wanted: &Wanted) -> Result<bool, Trouble> {
+        let Some(Backends::Nodes(requirements)) = &look.known.takes else { return Ok(true) };
+        self.sets.confirm_start().await.map_err(Trouble::Doubt)?;
+        Ok(self.sets.get(requirements).await.map_err(Trouble::Doubt)?.fingerprint == wanted.fingerprint)
     }
 
     /// Asks what differs. Without differences the cloud is as it should be, and nothing is written to it.
     async fn compare(&self, look: &mut Look, wanted: &Wanted, drift: bool) -> Result<Next, Trouble> {
         look.work = Work::Compare;
+        if !drift {
+            // What was doubted a moment ago is not compared again and again.
+            self.sets.check_doubt().map_err(Trouble::Doubt)?;
+        }
         let changes = match self.cloud.plan(self.op_for(look), &wanted.spec).await? {
             Ok(changes) => changes,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
             // What cannot be asked is ensured, which is idempotent.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
-                self.confirm_start(wanted).await?;
                 return self.ensure(look, wanted, Depth::Verify, false).await;
             }
             // It would be refused for ever, while nobody looks after the backends of what there is.
             Err(error) if error.kind().is_refusal() && !drift => {
-                self.confirm_start(wanted).await?;
                 return self.ensure(look, wanted, Depth::Verify, true).await;
             }
             Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
@@ -353,8 +371,6 @@ impl ServiceController {
             if drift {
                 look.reason = "drift";
                 self.metrics.drift.inc_by(changes.len() as u64);
-            } else {
-                self.confirm_start(wanted).await?;
             }
             return self.ensure(look, wanted, Depth::Verify, !drift).await;
         }
@@ -411,7 +427,10 @@ impl ServiceController {
             _ => now + self.config.verify_period.mul_f64(rand::random_range(0.75..1.25)),
         };
         look.known.applied = Some(Applied { digest: wanted.digest, backends: Some(wanted.fingerprint), verify_at });
-        look.known.served_as = Some((wanted.digest, wanted.service.clone()));
+        look.known.served_as = look.known.takes.clone().map(|takes| {
+            let (digest, service) = (wanted.digest, wanted.service.clone());
+            ServedAs { digest, service, takes }
+        });
         (look.known.hold, look.known.pending_since, look.known.told) = (None, None, None);
         Next::Rest { until: Some(verify_at), settled: true }
     }

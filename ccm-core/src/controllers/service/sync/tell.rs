@@ -9,7 +9,7 @@ use super::{
         plan::digest_of,
         trouble::{Doing, Trouble},
     },
-    Look, Next, REST, Wanted, object,
+    Look, Next, Wanted, object,
 };
 use crate::{
     k8s::ServiceView,
@@ -36,8 +36,8 @@ impl ServiceController {
         look.known.remarked = seen;
     }
 
-    /// Tells what is wrong. `served`: it has backends from before, which may need to be changed.
-    pub(super) fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput], served: bool) -> Next {
+    /// Tells what is wrong. What the Service has from before is looked at next: it may need other backends.
+    pub(super) fn refuse(&self, look: &mut Look, mistakes: &[InvalidInput]) -> Next {
         look.known.refused = Some(digest_of(mistakes));
         if let Some(service) = &look.service {
             let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
@@ -46,7 +46,7 @@ impl ServiceController {
             self.metrics.count(Work::Refuse, Outcome::Done);
             self.cx.events.event(&object(service), EventKind::Warning, "SyncLoadBalancerFailed", &note);
         }
-        if served { Next::Again } else { REST }
+        Next::Again
     }
 
     /// Draws the consequences of a failure: when to try again, and whom to tell.

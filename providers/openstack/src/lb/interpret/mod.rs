@@ -73,7 +73,9 @@ pub fn read(service: &ServiceView, settings: &Settings, features: Features, clus
     if mistakes.is_empty() {
         return Reading { wanted: Ok(Box::new(wanted)), tolerant: None, remarks };
     }
-    let group = wanted.group.clone().filter(|group| group.clients.is_none());
+    // An unknown class does not say where members are, and rules are for their subnet.
+    let placed = !mistakes.iter().any(|mistake| mistake.field == annotations::CLASS.key());
+    let group = wanted.group.clone().filter(|group| placed && group.clients.is_none());
     Reading { wanted: Err(mistakes), tolerant: Some(Box::new(Wanted { group, ..wanted })), remarks }
 }
 

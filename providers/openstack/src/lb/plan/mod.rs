@@ -122,6 +122,25 @@ pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>
     wanted.listeners.iter().zip(members).filter(|(wanted, _)| wanted.pool.node_port.is_some()).flat_map(one).collect()
 }
 
+/// Plans the members of what is there for a Service that is invalid: they are to be like those that serve, because port, check
+/// and subnet may be read wrongly.
+pub fn following(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
+    let one = |(wanted, members): (&WantedListener, &Vec<WantedMember>)| {
+        let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener));
+        let first = pool.and_then(|pool| side.seen.members.get(&pool.id)?.first());
+        let (Some(pool), Some(first)) = (pool, first) else { return Vec::new() };
+        let like = |member: &WantedMember| WantedMember {
+            port: first.port,
+            monitor_port: first.monitor_port,
+            ..member.clone()
+        };
+        let members: Vec<_> = members.iter().map(like).collect();
+        let side = Side { subnet: first.subnet.as_deref().or(side.subnet), exact_subnet: None, ..*side };
+        pools::plan_members(&side, wanted, &members, Some(pool))
+    };
+    wanted.listeners.iter().zip(members).filter(|(wanted, _)| wanted.pool.node_port.is_some()).flat_map(one).collect()
+}
+
 /// Plans to take a Service's listeners off a balancer that stays.
 pub fn withdrawal(seen: &Seen, standing: &Standing, tags: bool) -> Vec<Step> {
     let mine = seen.listeners.iter().filter(|listener| standing.is_mine(listener));
