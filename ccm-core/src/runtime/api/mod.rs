@@ -6,6 +6,7 @@
 
 mod error;
 mod guard;
+mod in_flight;
 mod limiter;
 mod metrics;
 mod nodes;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::{ApiError, ApiErrorKind, Cause};
 pub use guard::{Guard, Stopping};
+pub use in_flight::WritesInFlight;
 pub use limiter::RateLimit;
 pub use metrics::ApiMetrics;
 pub use nodes::Subresource;
@@ -57,6 +59,8 @@ pub struct ApiClientOptions {
     pub metrics: ApiMetrics,
     /// Right to change anything.
     pub gate: WriteGate,
+    /// Where writes are counted that wait for the rate limit or for the head of the answer; nobody else's by default.
+    pub writes: WritesInFlight,
     /// Ends requests that still wait for the rate limit. One that was sent is not interrupted by it.
     pub shutdown: CancellationToken,
 }
@@ -72,6 +76,7 @@ impl ApiClientOptions {
             timeout: DEFAULT_TIMEOUT,
             metrics,
             gate,
+            writes: WritesInFlight::default(),
             shutdown: CancellationToken::new(),
         }
     }
@@ -160,6 +165,7 @@ impl ApiClient {
         let Inner { client, options, .. } = &*self.0;
         let (method, json_patch, size) = (request.method.clone(), request.json_patch, request.body.len());
         let http = self.http(&request, target)?;
+        let _in_flight = (!request.is_read()).then(|| options.writes.begin());
         let (started, writing) = self.admit(&request).await?;
         let deadline = started + options.timeout;
         options.metrics.sent(method.as_str(), &options.host, size);

@@ -376,3 +376,40 @@ async fn a_guarded_request_that_waits_ends_with_the_process() {
     let (ended, ()) = tokio::join!(waiting, async { stop.cancel() });
     assert!(matches!(&ended, Err(kube::Error::Service(error)) if error.is::<Stopping>()), "{ended:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_in_flight_from_when_it_waits_for_its_turn_to_its_answer() {
+    let server = server();
+    let (gate, writes) = (WriteGate::always_open(), WritesInFlight::default());
+    let (client, _) = server.client_with(gate, |options| {
+        (options.qps, options.burst, options.writes) = (1.0, 1, writes.clone());
+    });
+    let waits = || tokio::time::timeout(Duration::ZERO, writes.none());
+    let fields = NodeFields::default();
+    client.get_node("a", &fields).await.unwrap();
+    let (read, started) = tokio::join!(client.get_node("a", &fields), async { writes.is_none() });
+    assert!(read.is_ok() && started, "a read does not count");
+
+    let patch = labels("1");
+    let write = client.patch_node("a", Subresource::Status, &patch);
+    let (written, waiting) = tokio::join!(write, async { (writes.is_none(), waits().await.is_err()) });
+    assert!(written.is_ok() && waiting == (false, true), "{waiting:?}");
+    assert!(writes.is_none() && waits().await.is_ok());
+
+    assert!(tokio::time::timeout(Duration::ZERO, client.patch_node("a", Subresource::Status, &patch)).await.is_err());
+    assert!(writes.is_none(), "nobody waits for it any more");
+    server.delete("a");
+    assert!(client.patch_node("a", Subresource::Status, &patch).await.is_err());
+    assert!(writes.is_none(), "it was refused");
+    let begun = writes.begin();
+    let wait = async {
+        writes.none().await;
+        Instant::now()
+    };
+    let (woken, dropped) = tokio::join!(wait, async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(begun);
+        Instant::now()
+    });
+    assert_eq!(woken, dropped);
+}

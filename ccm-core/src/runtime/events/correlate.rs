@@ -50,8 +50,16 @@ pub(super) struct Written {
     pub(super) name: Arc<str>,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
-    /// More than 1 means that the event is there already and is only counted up.
     pub(super) count: i32,
+    /// Whether it is to be created; else it is there already and is only counted up.
+    pub(super) is_new: bool,
+}
+
+impl Written {
+    /// Takes a later occurrence of the same event before this one is written: one write for both.
+    pub(super) fn repeat(&mut self, later: Self) {
+        *self = Self { is_new: self.is_new, ..later };
+    }
 }
 
 /// Same object, type and reason; with a hash of the note, the same event. A hash instead of the note bounds memory.
@@ -123,6 +131,7 @@ impl Correlator {
             first,
             last: at,
             count,
+            is_new: count == 1,
         })
     }
 

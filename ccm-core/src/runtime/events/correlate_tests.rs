@@ -45,7 +45,25 @@ fn the_same_again_counts_up_one_event() {
     let first = run.warn("disk full").unwrap();
     assert_eq!((first.count, &*first.name), (1, "n1.18867251edfa0000"));
     let second = run.at(700).warn("disk full").unwrap();
-    assert_eq!(second, Written { count: 2, last: wall(700), ..first });
+    assert_eq!(second, Written { count: 2, is_new: false, last: wall(700), ..first });
+}
+
+#[test]
+fn what_repeats_an_event_that_is_not_written_yet_is_written_with_it() {
+    let mut run = Run::new();
+    let first = run.warn("disk full").unwrap();
+    let mut event = first.clone();
+    event.repeat(run.at(1).warn("disk full").unwrap());
+    event.repeat(run.at(3).warn("disk full").unwrap());
+    assert_eq!(event, Written { count: 3, is_new: true, last: wall(3), ..first });
+    let mut later = run.at(5).warn("disk full").unwrap();
+    later.repeat(run.at(6).warn("disk full").unwrap());
+    assert_eq!((later.count, later.is_new, later.first, later.last), (5, false, wall(0), wall(6)));
+
+    let mut similar = (0..11).filter_map(|pod| run.warn(&format!("pod {pod} failed"))).skip(9);
+    let (mut event, last) = (similar.next().unwrap(), similar.next().unwrap());
+    event.repeat(last);
+    assert_eq!((event.count, &*event.note), (3, "(combined from similar events): pod 10 failed"));
 }
 
 #[test]

@@ -13,15 +13,19 @@ use kube::{
 use serde_json::json;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     EventMetrics, Outcome,
-    correlate::{Correlator, Occurrence, Written},
+    correlate::Written,
+    outbox::{Outbox, Recorded},
 };
-use crate::runtime::gate::{NotLeader, WriteGate};
+use crate::runtime::{
+    api::WritesInFlight,
+    gate::{NotLeader, WriteGate},
+};
 
 /// Most attempts to write one event.
 const TRIES: u32 = 12;
@@ -34,11 +38,13 @@ const FLUSH: Duration = Duration::from_millis(800);
 
 /// Writes what an [`EventRecorder`](super::EventRecorder) takes in. To be run as a task of its own.
 pub struct EventDriver {
-    pub(super) queue: mpsc::Receiver<Occurrence>,
+    pub(super) queue: mpsc::UnboundedReceiver<Recorded>,
     pub(super) client: Client,
     pub(super) component: String,
     pub(super) gate: WriteGate,
     pub(super) metrics: EventMetrics,
+    /// Writes that go first.
+    pub(super) writes: WritesInFlight,
 }
 
 impl fmt::Debug for EventDriver {
@@ -57,17 +63,19 @@ enum Failure {
 }
 
 impl EventDriver {
-    /// Writes events until `stop` is cancelled, and then what is still queued, without retries, for at most 0.8 s.
-    /// Returns early only when every recorder is gone.
+    /// Lets events wait while there are such writes, each at most five seconds from when it was recorded.
+    #[must_use]
+    pub fn after(self, writes: WritesInFlight) -> Self {
+        Self { writes, ..self }
+    }
+
+    /// Writes events until `stop` is cancelled, and then what is still queued, without waiting and without retries, for at most
+    /// 0.8 s. Returns early only when every recorder is gone.
     pub async fn run(mut self, stop: CancellationToken) {
         // Taken out so that what is left can be counted at the end.
-        let mut queue = std::mem::replace(&mut self.queue, mpsc::channel(1).1);
-        let write_all = async {
-            let mut correlator = Correlator::new();
-            while let Some(occurrence) = queue.recv().await {
-                self.handle(&mut correlator, occurrence, &stop).await;
-            }
-        };
+        let mut queue = std::mem::replace(&mut self.queue, mpsc::unbounded_channel().1);
+        let mut outbox = Outbox::new();
+        let write_all = self.write_all(&mut queue, &mut outbox, &stop);
         let time_is_up = async {
             stop.cancelled().await;
             sleep(FLUSH).await;
@@ -76,21 +84,61 @@ impl EventDriver {
             () = write_all => {}
             () = time_is_up => {}
         }
-        if !queue.is_empty() {
-            tracing::warn!(
-                component = self.component,
-                left = queue.len(),
-                "queued events were not written before the end"
-            );
+        let left = queue.len() + outbox.len();
+        if left > 0 {
+            tracing::warn!(component = self.component, left, "queued events were not written before the end");
         }
     }
 
-    async fn handle(&self, correlator: &mut Correlator, occurrence: Occurrence, stop: &CancellationToken) {
-        let outcome = match correlator.correlate(occurrence, Instant::now().into_std()) {
-            Some(event) => self.write(&event, stop).await,
-            None => Outcome::Throttled,
-        };
-        self.metrics.count(outcome);
+    async fn write_all(
+        &self,
+        queue: &mut mpsc::UnboundedReceiver<Recorded>,
+        outbox: &mut Outbox,
+        stop: &CancellationToken,
+    ) {
+        loop {
+            // As many as there are now: what comes in meanwhile must not hold up what is to be written.
+            let taken = if self.writes.is_none() { 0 } else { queue.len() };
+            for recorded in std::iter::from_fn(|| queue.try_recv().ok()).take(taken) {
+                self.take(outbox, recorded);
+            }
+            let Some(until) = outbox.until() else {
+                let Some(recorded) = queue.recv().await else { return };
+                self.take(outbox, recorded);
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = self.turn(until, stop) => {
+                    if let Some((event, repetitions)) = outbox.pop() {
+                        self.handle(&event, repetitions, stop).await;
+                    }
+                }
+                Some(recorded) = queue.recv() => self.take(outbox, recorded),
+            }
+        }
+    }
+
+    fn take(&self, outbox: &mut Outbox, recorded: Recorded) {
+        if !outbox.take(recorded, Instant::now()) {
+            self.metrics.count(Outcome::Throttled, 1);
+        }
+    }
+
+    /// Waits until no write of state is in flight, until this moment, or for the end.
+    async fn turn(&self, until: Instant, stop: &CancellationToken) {
+        tokio::select! {
+            () = self.writes.none() => {}
+            () = sleep_until(until) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn handle(&self, event: &Written, repetitions: u64, stop: &CancellationToken) {
+        let outcome = self.write(event, stop).await;
+        self.metrics.count(outcome, 1);
+        let of_repetitions = if outcome == Outcome::Created { Outcome::Counted } else { outcome };
+        self.metrics.count(of_repetitions, repetitions);
     }
 
     async fn write(&self, event: &Written, stop: &CancellationToken) -> Outcome {
@@ -118,7 +166,7 @@ impl EventDriver {
 
     async fn try_write(&self, event: &Written) -> Result<Outcome, Failure> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), event.object.event_namespace());
-        if event.count > 1 {
+        if !event.is_new {
             let patch = json!({
                 "count": event.count,
                 "lastTimestamp": Time(event.last),

@@ -1,5 +1,8 @@
 //! Events: core/v1, recorded without waiting, written by a task of their own.
 //!
+//! State goes first: an event waits while writes of state do, but no longer than five seconds, and what repeats it meanwhile is
+//! written with it.
+//!
 //! A recorder never blocks and never fails: what does not fit into the queue is dropped and counted, and so is what would
 //! be written after leadership ended. Repetitions count up one event, many similar ones are combined, and an object that
 //! is always in trouble is throttled, all with client-go's numbers.
@@ -10,6 +13,7 @@ mod clock;
 mod correlate;
 mod driver;
 mod lru;
+mod outbox;
 #[cfg(test)]
 mod tests;
 
@@ -17,17 +21,20 @@ use std::sync::Arc;
 
 use kube::Client;
 use prometheus::{IntCounterVec, Registry};
-use tokio::sync::mpsc;
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::Instant,
+};
 
-use self::correlate::Occurrence;
 pub use self::{clock::WallClock, driver::EventDriver};
-use super::gate::WriteGate;
+use self::{correlate::Occurrence, outbox::Recorded};
+use super::{api::WritesInFlight, gate::WriteGate};
 use crate::{
     provider::{EventKind, ObjectEvents},
     telemetry::metrics::counters,
 };
 
-/// Events that wait to be written; upstream's number.
+/// Most events that wait to be written; upstream's number.
 const QUEUE: usize = 1000;
 
 /// The object that an event is about.
@@ -94,7 +101,7 @@ impl EventMetrics {
         Ok(Self(counters(registry, "ccm_events_total", help, &[("outcome", &outcomes)])?))
     }
 
-    fn count(&self, outcome: Outcome) {
+    fn count(&self, outcome: Outcome, occurrences: u64) {
         let label = match outcome {
             Outcome::Created => "created",
             Outcome::Counted => "counted",
@@ -103,14 +110,16 @@ impl EventMetrics {
             Outcome::NotLeader => "not_leader",
             Outcome::Failed => "failed",
         };
-        self.0.with_label_values(&[label]).inc();
+        self.0.with_label_values(&[label]).inc_by(occurrences);
     }
 }
 
 /// Records events for one component. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
-    queue: mpsc::Sender<Occurrence>,
+    queue: mpsc::UnboundedSender<Recorded>,
+    /// Keeps the queue bounded, together with what the driver took out of it and did not begin to write.
+    places: Arc<Semaphore>,
     metrics: EventMetrics,
     wall: WallClock,
 }
@@ -128,17 +137,20 @@ impl EventRecorder {
         metrics: EventMetrics,
         wall: WallClock,
     ) -> (Self, EventDriver) {
-        let (sender, queue) = mpsc::channel(QUEUE);
-        let driver = EventDriver { queue, client, component: component.into(), gate, metrics: metrics.clone() };
-        (Self { queue: sender, metrics, wall }, driver)
+        let (sender, queue) = mpsc::unbounded_channel();
+        let (component, writes) = (component.into(), WritesInFlight::default());
+        let driver = EventDriver { queue, client, component, gate, metrics: metrics.clone(), writes };
+        (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, wall }, driver)
     }
 
     /// Records an event: reason in PascalCase from a fixed set, note under 1 kB (longer ones are cut). Never blocks.
     pub fn event(&self, object: &ObjectRef, kind: EventKind, reason: &'static str, note: &str) {
         let occurrence =
             Occurrence { object: object.clone(), kind, reason, note: note.to_owned(), at: self.wall.now() };
-        if self.queue.try_send(occurrence).is_err() {
-            self.metrics.count(Outcome::QueueFull);
+        let place = self.places.clone().try_acquire_owned().ok();
+        let recorded = place.map(|place| Recorded { occurrence, at: Instant::now(), place });
+        if recorded.is_none_or(|recorded| self.queue.send(recorded).is_err()) {
+            self.metrics.count(Outcome::QueueFull, 1);
             tracing::debug!(object = %object.name, reason, "event dropped");
         }
     }

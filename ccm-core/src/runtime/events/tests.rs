@@ -101,6 +101,7 @@ struct Fixture {
     recorder: EventRecorder,
     keeper: GateKeeper,
     registry: Registry,
+    writes: WritesInFlight,
     stop: CancellationToken,
     driver: JoinHandle<()>,
 }
@@ -115,9 +116,9 @@ fn fixture(refuse: &[u16]) -> Fixture {
     let metrics = EventMetrics::register(&registry).unwrap();
     let wall = WallClock::tokio_from("2026-01-01T00:00:00Z".parse().unwrap());
     let (recorder, driver) = EventRecorder::new(sink.client(), "cloud-node-controller", gate, metrics, wall);
-    let stop = CancellationToken::new();
-    let driver = tokio::spawn(driver.run(stop.clone()));
-    Fixture { sink, recorder, keeper, registry, stop, driver }
+    let (writes, stop) = (WritesInFlight::default(), CancellationToken::new());
+    let driver = tokio::spawn(driver.after(writes.clone()).run(stop.clone()));
+    Fixture { sink, recorder, keeper, registry, writes, stop, driver }
 }
 
 impl Fixture {
@@ -286,4 +287,156 @@ async fn what_is_queued_at_the_end_is_written_without_patience() {
     f.driver.await.unwrap();
     assert_eq!((start.elapsed().as_secs(), f.sink.events().len()), (0, 0));
     f.recorder.event(&ObjectRef::node("n", "u"), EventKind::Normal, "Late", "dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_wait_while_state_is_written_and_no_longer_than_five_seconds() {
+    let f = fixture(&[]);
+    let event = |name: &str| f.recorder.event(&ObjectRef::node(name, "u"), EventKind::Normal, "Synced", "x");
+    let write = f.writes.begin();
+    event("a");
+    sleep(2 * SECOND).await;
+    event("b");
+    assert_eq!(f.sink.verbs(), [Method::GET; 0]);
+    drop(write);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(f.sink.verbs().len(), 2, "as soon as there is nothing else to write");
+    event("c");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(f.sink.verbs().len(), 3, "at once");
+
+    let start = f.sink.1.elapsed().as_secs();
+    let writes = [f.writes.begin(), f.writes.begin()];
+    event("d");
+    sleep(3 * SECOND).await;
+    event("e");
+    let [one, other] = writes;
+    drop(one);
+    sleep(60 * SECOND).await;
+    let times: Vec<_> = f.sink.0.lock().requests.iter().skip(3).map(|r| r.2 - start).collect();
+    assert_eq!(times, [5, 8], "each from when it was recorded");
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_repeats_an_event_that_waits_is_written_with_it() {
+    let f = fixture(&[]);
+    let write = f.writes.begin();
+    for _ in 0..3 {
+        f.node_event("disk full");
+        sleep(SECOND).await;
+    }
+    drop(write);
+    sleep(SECOND).await;
+    assert_eq!(f.sink.verbs(), [Method::POST]);
+    let event = f.sink.events()[0].clone();
+    let times = (&event["firstTimestamp"], &event["lastTimestamp"]);
+    assert_eq!((&event["count"], times), (&json!(3), (&json!("2026-01-01T00:00:00Z"), &json!("2026-01-01T00:00:02Z"))));
+
+    let write = f.writes.begin();
+    for _ in 0..2 {
+        f.node_event("disk full");
+        sleep(SECOND).await;
+    }
+    drop(write);
+    sleep(SECOND).await;
+    assert_eq!(f.sink.verbs(), [Method::POST, Method::PATCH]);
+    let event = f.sink.events()[0].clone();
+    assert_eq!((&event["count"], &event["lastTimestamp"]), (&json!(5), &json!("2026-01-01T00:00:05Z")));
+    assert_eq!(f.outcomes(), BTreeMap::from([("created".into(), 1), ("counted".into(), 4)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_waited_end_up_as_those_that_did_not() {
+    // Alike, combined and throttled ones.
+    let notes = |i: u64| ["disk full".to_owned(), format!("pod {} failed", i % 40), "again".to_owned()];
+    let mut ends = Vec::new();
+    for waits in [false, true] {
+        let f = fixture(&[]);
+        let mut write = None;
+        for i in 0..90 {
+            match i % 9 {
+                0 if waits => write = Some(f.writes.begin()),
+                4 => write = None,
+                _ => {}
+            }
+            for note in notes(i) {
+                f.recorder.event(&ObjectRef::node(format!("n{}", i % 2), "u"), EventKind::Warning, "Broken", &note);
+            }
+            sleep(SECOND).await;
+        }
+        drop(write);
+        sleep(10 * SECOND).await;
+        let throttled = f.outcome("throttled");
+        assert!(throttled > 0);
+        assert_eq!(f.outcomes().values().sum::<u64>(), 270, "each has one outcome");
+        ends.push(((f.sink.events(), throttled), f.sink.verbs().len()));
+    }
+    let [(first, all), (second, fewer)] = &ends[..] else { unreachable!() };
+    assert_eq!(first, second);
+    assert!(fewer < all, "{fewer} {all}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_never_end_hold_up_nothing_for_good() {
+    let f = fixture(&[]);
+    let mut writes = VecDeque::new();
+    for i in 0..600 {
+        writes.push_back(f.writes.begin());
+        if writes.len() > 10 {
+            writes.pop_front();
+        }
+        f.recorder.event(&ObjectRef::node(format!("n{}", i / 3), "u"), EventKind::Normal, "Synced", "x");
+        sleep(SECOND / 10).await;
+    }
+    assert_eq!(f.outcome("queue_full"), 0);
+    let requests = f.sink.0.lock().requests.clone();
+    let late = requests.iter().enumerate().find(|(i, (.., at))| *at > (*i as u64 * 3) / 10 + 6);
+    assert!(requests.len() >= 180 && late.is_none(), "{} {late:?}", requests.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_as_long_as_ever_while_events_wait() {
+    let f = fixture(&[]);
+    let _write = f.writes.begin();
+    let event = |name: String| f.recorder.event(&ObjectRef::node(name, "u"), EventKind::Normal, "Synced", "x");
+    for i in 0..990 {
+        event(format!("n{i}"));
+    }
+    sleep(SECOND).await;
+    for _ in 0..20 {
+        event("n0".to_owned());
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(f.outcome("queue_full"), 0, "what is written with another takes no place");
+    for i in 0..20 {
+        event(format!("m{i}"));
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((f.outcome("queue_full"), f.sink.verbs().len()), (10, 0));
+    sleep(10 * SECOND).await;
+    assert_eq!(
+        f.outcomes(),
+        [("created", 1000), ("counted", 20), ("queue_full", 10)].map(|(l, n)| (l.into(), n)).into()
+    );
+    event("later".to_owned());
+    sleep(10 * SECOND).await;
+    assert_eq!(f.outcome("created"), 1001, "there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_nothing_waits_for_writes_of_state() {
+    let f = fixture(&[]);
+    let _write = f.writes.begin();
+    for i in 0..300 {
+        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventKind::Normal, "Synced", "x");
+        if i == 200 {
+            sleep(SECOND).await;
+        }
+    }
+    assert_eq!(f.sink.events().len(), 0);
+    f.stop.cancel();
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(f.sink.events().len(), 300);
+    f.driver.await.unwrap();
 }

@@ -21,7 +21,7 @@ use crate::{
     k8s::{NodeView, well_known as wk},
     provider::{Op, ProviderContext},
     runtime::{
-        api::{ApiClient, ApiClientOptions},
+        api::{ApiClient, ApiClientOptions, WritesInFlight},
         cache::Cache,
         credentials::{self, Credentials},
         events::EventRecorder,
@@ -98,6 +98,8 @@ pub(super) struct Wiring<'a> {
     /// Of clients that have a ServiceAccount of their own.
     credentials: Credentials,
     telemetry: &'a Telemetry,
+    /// Writes of all controllers, for which their events wait.
+    writes: WritesInFlight,
     /// Provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
     /// Nodes.
@@ -140,6 +142,7 @@ impl<'a> Wiring<'a> {
             gates,
             credentials: credentials.clone(),
             telemetry,
+            writes: WritesInFlight::default(),
             cloud_metrics: telemetry.cloud.clone(),
             nodes: nodes.clone(),
             caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
@@ -232,6 +235,7 @@ impl<'a> Wiring<'a> {
         let options = ApiClientOptions {
             qps: f64::from(config.kube_client.qps),
             burst: config.kube_client.burst,
+            writes: self.writes.clone(),
             shutdown: self.stop.clone(),
             ..ApiClientOptions::new(
                 config::client::user_agent(product, &agent),
@@ -266,7 +270,7 @@ impl<'a> Wiring<'a> {
             self.telemetry.events.clone(),
             clock.clone(),
         );
-        self.add(lock, "events", driver.run(self.stop.clone()));
+        self.add(lock, "events", driver.after(self.writes.clone()).run(self.stop.clone()));
         ControllerContext {
             provider: provider.clone(),
             nodes: self.nodes.clone(),

@@ -214,3 +214,18 @@ async fn a_label_that_moves_while_its_copy_is_written_is_copied_anew() {
     assert!(copies.iter().all(|copy| copy == "new"), "{copies:?}");
     assert!(!taints(&world.node("a")).contains(&UNINITIALIZED_TAINT) && is_initialized(&world.node("a")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_waits_for_writes_about_other_nodes_and_at_most_five_seconds() {
+    for (late, least, most) in [(secs(2), 2.0, 3.0), (secs(20), 5.0, 6.0)] {
+        let world = World::provisioned();
+        let slow = Match::resource("nodes").verb("patch").subresource("status").name("slow").user_agent(AGENT);
+        world.server.faults().add_times(slow, Action::Delay(late), 1);
+        let _ccm = world.start(&[]);
+        world.join(["slow", "fast"]).await;
+        world.until_initialized(&["fast"], secs(1)).await;
+        let told = world.until("it is told", secs(30), || world.event_count("Synced") > 0).await;
+        assert!((least..most).contains(&told.as_secs_f64()), "{late:?}: {told:?}");
+        world.until("of the other, too", secs(30), || world.event_count("Synced") == 2).await;
+    }
+}
