@@ -105,8 +105,7 @@ impl ClientConfig {
         // kube would read it again by itself, as long as there is no TLS session to resume.
         let ca_bundle = kube.root_cert_file.take();
         let files = files(ca_bundle, &kube.auth_info, &cluster, &user);
-        let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
-        let mut files = CredentialFiles { source, files, base, state: Mutex::new(state) };
+        let mut files = CredentialFiles::unread(source, files, base);
         let read = files.try_out(files.read()?)?;
         files.state.get_mut().last_good = Arc::new(read);
         Ok(Self { kube, files: Arc::new(files) })
@@ -114,9 +113,7 @@ impl ClientConfig {
 
     /// Makes one that names no files.
     pub(super) fn without_files(kube: kube::Config) -> Self {
-        let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
-        let (base, state) = (kube.clone(), Mutex::new(state));
-        let files = CredentialFiles { source: String::new(), files: Vec::new(), base, state };
+        let files = CredentialFiles::unread(String::new(), Vec::new(), kube.clone());
         Self { kube, files: Arc::new(files) }
     }
 
@@ -169,6 +166,12 @@ fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
 }
 
 impl CredentialFiles {
+    /// Makes files of which none was read yet.
+    fn unread(source: String, files: Vec<File>, base: kube::Config) -> Self {
+        let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
+        Self { source, files, base, state: Mutex::new(state) }
+    }
+
     fn current(&self) -> Arc<Credentials> {
         let mut state = self.state.lock();
         if !self.files.is_empty() && state.checked.elapsed() >= RELOAD_INTERVAL {

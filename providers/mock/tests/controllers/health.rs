@@ -92,14 +92,20 @@ async fn an_outage_of_the_cloud_is_shown_and_fails_no_check() {
     ccm.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_standby_is_alive_and_ready_and_says_nothing_about_controllers() {
+/// Two processes, of which the second has waited for a minute.
+async fn leader_and_standby() -> (World, Ccm, Ccm) {
     let world = World::provisioned();
     let leader = world.start(&FLAGS);
     world.have_nodes(["a"]).await;
     world.until_initialized(&["a"], secs(30)).await;
     let standby = world.start(&FLAGS);
     tokio::time::sleep(MINUTE).await;
+    (world, leader, standby)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_is_alive_and_ready_and_says_nothing_about_controllers() {
+    let (_world, leader, standby) = leader_and_standby().await;
     assert!(page(&leader, "/healthz?verbose").await.1.contains("[+]service-lb-controller ok\n"));
     let text = "[+]caches ok\n[+]leaderElection ok\n[+]lease-access ok\nreadyz check passed\n";
     assert_eq!(page(&standby, "/readyz?verbose").await, (200, text.to_owned()));
@@ -108,12 +114,7 @@ async fn a_standby_is_alive_and_ready_and_says_nothing_about_controllers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_that_is_not_let_in_for_long_is_alive_and_not_ready_until_it_is() {
-    let world = World::provisioned();
-    let leader = world.start(&FLAGS);
-    world.have_nodes(["a"]).await;
-    world.until_initialized(&["a"], secs(30)).await;
-    let standby = world.start(&FLAGS);
-    tokio::time::sleep(MINUTE).await;
+    let (world, leader, standby) = leader_and_standby().await;
     // The leader writes its lease without a look.
     let refused = Action::Error { code: StatusCode::UNAUTHORIZED, retry_after: None };
     let fault = world.server.faults().add(Match::resource("leases").verb("get"), refused);

@@ -114,21 +114,17 @@ pub fn plan(
 
 /// Plans the members of what is there and nothing else, whatever else is to become of it.
 pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
-    let one = |(wanted, members): (&WantedListener, &Vec<WantedMember>)| {
-        let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener));
-        pool.map_or_else(Vec::new, |pool| pools::plan_members(side, wanted, members, Some(pool)))
+    let one = |(wanted, members, pool): (&WantedListener, &Vec<WantedMember>, &Pool)| {
+        pools::plan_members(side, wanted, members, Some(pool))
     };
-    // Without a node port there is no telling what the members should be: those that serve stay.
-    wanted.listeners.iter().zip(members).filter(|(wanted, _)| wanted.pool.node_port.is_some()).flat_map(one).collect()
+    pools_there(side, wanted, members).flat_map(one).collect()
 }
 
 /// Plans the members of what is there for a Service that is invalid: they are to be like those that serve, because port, check
 /// and subnet may be read wrongly.
 pub fn following(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
-    let one = |(wanted, members): (&WantedListener, &Vec<WantedMember>)| {
-        let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener));
-        let first = pool.and_then(|pool| side.seen.members.get(&pool.id)?.first());
-        let (Some(pool), Some(first)) = (pool, first) else { return Vec::new() };
+    let one = |(wanted, members, pool): (&WantedListener, &Vec<WantedMember>, &Pool)| {
+        let Some(first) = side.seen.members.get(&pool.id).and_then(|seen| seen.first()) else { return Vec::new() };
         let like = |member: &WantedMember| WantedMember {
             port: first.port,
             monitor_port: first.monitor_port,
@@ -138,7 +134,21 @@ pub fn following(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]
         let side = Side { subnet: first.subnet.as_deref().or(side.subnet), exact_subnet: None, ..*side };
         pools::plan_members(&side, wanted, &members, Some(pool))
     };
-    wanted.listeners.iter().zip(members).filter(|(wanted, _)| wanted.pool.node_port.is_some()).flat_map(one).collect()
+    pools_there(side, wanted, members).flat_map(one).collect()
+}
+
+/// Returns the pools that are there, each with the listener that it serves and the members that it is to have. Without a node
+/// port there is no telling what the members should be: those that serve stay.
+fn pools_there<'a>(
+    side: &'a Side<'_>,
+    wanted: &'a Wanted,
+    members: &'a [Vec<WantedMember>],
+) -> impl Iterator<Item = (&'a WantedListener, &'a Vec<WantedMember>, &'a Pool)> {
+    let there = |(wanted, members): (&'a WantedListener, &'a Vec<WantedMember>)| {
+        let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener))?;
+        wanted.pool.node_port.is_some().then_some((wanted, members, pool))
+    };
+    wanted.listeners.iter().zip(members).filter_map(there)
 }
 
 /// Plans to take a Service's listeners off a balancer that stays.
