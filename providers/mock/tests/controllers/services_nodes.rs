@@ -468,7 +468,10 @@ async fn nothing_is_made_for_a_service_that_was_invalid_at_the_start() {
     world.cloud.remove_load_balancer(&world.balancers("web")[0].name);
     provider.take_lines();
     let _ccm = world.start_with(provider.clone(), &SERVICE);
-    tokio::time::sleep(secs(600)).await;
+    tokio::time::sleep(secs(240)).await;
+    assert_eq!(provider.take_lines(), ["update web"]);
+    // "Gone" may be an answer of a moment.
+    tokio::time::sleep(secs(120)).await;
     assert_eq!(provider.take_lines(), ["update web"]);
     assert!(world.balancers("web").is_empty());
 }

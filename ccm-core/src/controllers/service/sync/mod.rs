@@ -34,6 +34,8 @@ const PENDING: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..
 /// After so many failures of `ensure` in a row, the backends of what there is are brought in line by themselves: whatever
 /// fails may fail for hours, and nodes come and go meanwhile.
 const PATIENCE_WITH_FAILURES: u32 = 3;
+/// When the balancer of a Service that is refused is asked for again after the cloud said that it is gone.
+const GONE: Duration = Duration::from_secs(300);
 /// Why a Service with endpoints as backends waits.
 const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the right to list and watch \
                             endpointslices.discovery.k8s.io";
@@ -319,10 +321,14 @@ impl ServiceController {
             applied.backends = None;
         }
         match &outcome.result {
-            // There is nothing to be followed, and nothing to be made of a Service that is refused.
+            // Nothing is made of a Service that is refused. A cloud may also say so of what it shows again later.
             Err(error) if error.kind() == ErrorKind::NotFound && look.known.refused.is_some() => {
-                look.known.attempted = false;
-                return Ok(self.settle(look, wanted));
+                // As of an earlier process: once it is valid, everything is compared, and that does not wait.
+                (look.known.applied, look.known.attempted) = (None, false);
+                look.subject = look.known.refused.map(Subject::Serve);
+                let (now, until) = (self.now(), self.now() + GONE);
+                look.hold(now, until, false);
+                return Ok(Next::Rest { until: Some(until), settled: true });
             }
             // It is made again as a whole.
             Err(error) if error.kind() == ErrorKind::NotFound => {
