@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     objects::{
         SHUTDOWN, addresses, condition, families, has_finalizer, has_taint, ingress, is_backend, is_foreign,
-        is_of_another_class, pod_cidrs, text, wants_balancer,
+        is_nobodys, is_of_another_class, pod_cidrs, text, wants_balancer,
     },
     scenario::Controller,
     world::World,
@@ -21,7 +21,10 @@ use crate::{
 /// The first thing that is not yet as the cluster asks for, or none.
 pub fn unsettled(world: &World) -> Option<String> {
     let (nodes, services) = (world.objects("nodes"), world.objects("services"));
-    let of_nodes = nodes.iter().filter(|node| !is_foreign(node)).find_map(|node| unsettled_node(world, node));
+    // Where nodes are initialised, those without ID are ours and not finished.
+    let is_nobodys = |node: &Value| !world.scenario.runs(Controller::Node) && is_nobodys(node);
+    let mut ours = nodes.iter().filter(|node| !is_foreign(node) && !is_nobodys(node));
+    let of_nodes = ours.find_map(|node| unsettled_node(world, node));
     let of_services = || {
         let runs = world.scenario.runs(Controller::Service);
         runs.then(|| services.iter().find_map(|service| unsettled_service(world, service, &nodes))).flatten()

@@ -17,6 +17,7 @@ pub mod planted;
 pub mod process;
 pub mod scenario;
 pub mod seam;
+pub mod way;
 pub mod witness;
 pub mod world;
 

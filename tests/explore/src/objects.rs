@@ -1,5 +1,6 @@
 //! What judges read of Nodes and Services, written apart from the framework's own code for the same.
 
+use ccm_testkit::kubelet::UNINITIALIZED_TAINT;
 use serde_json::Value;
 
 /// Finalizer of Services with a load balancer.
@@ -55,6 +56,11 @@ pub fn families(service: &Value) -> Vec<&str> {
 pub fn is_foreign(node: &Value) -> bool {
     let id = text(&node["spec"]["providerID"]);
     !id.is_empty() && !id.starts_with(OURS)
+}
+
+/// Whether a Node is nobody's: it has no provider ID, and does not wait for one.
+pub fn is_nobodys(node: &Value) -> bool {
+    text(&node["spec"]["providerID"]).is_empty() && !has_taint(node, UNINITIALIZED_TAINT)
 }
 
 /// Whether a Node has a taint with this key.

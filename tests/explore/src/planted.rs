@@ -64,6 +64,18 @@ pub enum Bug {
     ClassIgnored,
     /// The first page of the instances is taken for all of them.
     FirstPage,
+    /// Nodes are not listed before Services can be.
+    EveryCacheNeeded,
+    /// A page that says 404 is taken for the API server's word.
+    PagesBelieved,
+    /// Credentials that were refused once are not read again.
+    ExpiredForGood,
+    /// A Node that has neither provider ID nor taint is deleted with another.
+    NobodysDeleted,
+    /// An instance that is not found is doubted for ever, whatever else is found.
+    DoubtedForEver,
+    /// An instance that was not found once is gone by its name.
+    GoneByName,
 }
 
 /// How a planted bug is found.
@@ -82,7 +94,7 @@ pub struct Plant {
 }
 
 /// All of them.
-pub const ALL: [Plant; 24] = [
+pub const ALL: [Plant; 30] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
     plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, REMOVED),
     plant(Bug::UpdateRacesDelete, "update-races-delete", "everything", None, "before its finalizer"),
@@ -96,6 +108,12 @@ pub const ALL: [Plant; 24] = [
     plant(Bug::InvalidLeftAlone, "invalid-left-alone", "service-invalid", None, "should have nodes"),
     plant(Bug::ClassIgnored, "class-ignored", "service-classes", None, "of another controller's class got a finalizer"),
     plant(Bug::FirstPage, "first-page", "cloud-denies", None, "deleted while its instance exists"),
+    plant(Bug::EveryCacheNeeded, "every-cache-needed", "role-without-services", None, "is not initialised"),
+    plant(Bug::PagesBelieved, "pages-believed", "proxy-pages", None, "is not initialised"),
+    plant(Bug::ExpiredForGood, "expired-for-good", "standby-expired", None, "is not initialised"),
+    plant(Bug::NobodysDeleted, "nobodys-deleted", "nodes-without-ids", None, "of nobody was deleted"),
+    plant(Bug::DoubtedForEver, "doubted-for-ever", "nodes-without-ids", None, "is there and its instance is not"),
+    plant(Bug::GoneByName, "gone-by-name", "name-reused", None, "deleted while its instance exists"),
     plant(Bug::DeletedOnError, "deleted-on-error", "service-deleted", Some(Class::Refused), REMOVED),
     plant(Bug::StatusEarly, "status-early", "service-created", Some(Class::Refused), "which no load balancer has"),
     plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),

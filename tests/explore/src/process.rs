@@ -56,9 +56,14 @@ impl Process {
         let _ = self.alive.subscribe().wait_for(|alive| !*alive).await;
     }
 
+    /// Whether it lives.
+    pub fn is_alive(&self) -> bool {
+        *self.alive.borrow()
+    }
+
     /// Resolves at once for a process that lives, and never for another.
     pub async fn lives(&self) {
-        if !*self.alive.borrow() {
+        if !self.is_alive() {
             std::future::pending::<()>().await;
         }
     }

@@ -1,5 +1,6 @@
 //! What happens in a cluster, without faults.
 
+mod clusters;
 mod families;
 mod foreign;
 mod nodes;
@@ -68,7 +69,7 @@ impl Scenario {
 /// Every scenario.
 pub fn all() -> Vec<&'static Scenario> {
     let all = services::ALL.iter().chain(&nodes::ALL).chain(&families::ALL);
-    all.chain(&foreign::ALL).chain(&orphans::ALL).collect()
+    all.chain(&foreign::ALL).chain(&orphans::ALL).chain(&clusters::ALL).collect()
 }
 
 /// Waits until the cluster has what it asks for by now.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ccm_testkit::apiserver::{ApiError, ApiServer, Body, RequestInfo};
+use ccm_testkit::apiserver::{ApiServer, Body, RequestInfo};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
@@ -19,6 +19,7 @@ use crate::{
     planted::Lies,
     process::{Process, Tenure},
     seam::{Answer, Kind, Operation, Seam, Side},
+    way::{self, Way},
     witness::Witness,
 };
 
@@ -33,6 +34,7 @@ pub(crate) struct Wire {
     pub(crate) server: ApiServer,
     pub(crate) process: Arc<Process>,
     pub(crate) seam: Seam,
+    pub(crate) way: Way,
     pub(crate) witness: Witness,
     pub(crate) lies: Lies,
 }
@@ -50,6 +52,12 @@ impl Wire {
             parts.headers.insert(header::USER_AGENT, agent);
         }
         let info = RequestInfo::parse(&parts.method, &parts.uri, &parts.headers);
+        let bars = self.way.bars(&self.process, &info);
+        if let Some(status) = self.lies.barred(bars, &info).await {
+            self.process.lives().await;
+            // Nobody but a proxy says so of what it does not know.
+            return Ok(if status == StatusCode::NOT_FOUND { self.lies.page() } else { way::answer(status, None) });
+        }
         let body = self.lies.rewritten(&info, body);
         let request = Request::from_parts(parts, Full::new(body.clone()));
         let mut server = self.server.clone();
@@ -102,14 +110,7 @@ impl Answer for Reply {
             _ => return Self::broken(operation),
         };
         let retry_after = (status == StatusCode::TOO_MANY_REQUESTS).then_some(RETRY_AFTER);
-        let body = ApiError::injected(status, retry_after).to_value().to_string();
-        let mut answer = Response::new(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync());
-        *answer.status_mut() = status;
-        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(seconds) = retry_after {
-            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        Ok(answer)
+        Ok(way::answer(status, retry_after))
     }
 
     fn broken(operation: &Operation) -> Self {

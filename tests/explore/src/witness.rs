@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use crate::{
     objects::{
-        addresses, has_finalizer, has_taint, ingress, is_backend, is_foreign, is_of_another_class, pod_cidrs, text,
-        wants_balancer,
+        addresses, has_finalizer, has_taint, ingress, is_backend, is_foreign, is_nobodys, is_of_another_class,
+        pod_cidrs, text, wants_balancer,
     },
     process::Process,
     seam::{Kind, Operation},
@@ -209,6 +209,8 @@ impl Witness {
             let gone = event.change == Change::Deleted;
             if is_foreign(&node) {
                 self.look_at_foreign(who, &name, &event);
+            } else if gone && who.is_some() && is_nobodys(&node) {
+                self.accuse(who, &format!("Node {name} of nobody was deleted"));
             } else if gone
                 && who.is_some()
                 && self.cloud.instance(&name).is_some_and(|i| i.power_state != PowerState::Terminated)

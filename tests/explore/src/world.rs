@@ -26,10 +26,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cloud::Reach,
+    objects::text,
     planted::{Bug, Lies},
     process::Process,
     scenario::Scenario,
     seam::Seam,
+    way::Way,
     wire::Wire,
     witness::Witness,
 };
@@ -39,6 +41,9 @@ const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 const FLAGS: [&str; 3] = ["--cloud-provider=mock", "--kube-api-qps=10000", "--kube-api-burst=10000"];
 /// How soon a process that ended is started again.
 const RESTART: Duration = Duration::from_secs(1);
+/// How long a scenario waits for a leader.
+const WAIT: Duration = Duration::from_secs(600);
+const LEASE: &str = "cloud-controller-manager";
 
 /// One cluster with its cloud, for one run.
 pub struct World {
@@ -50,14 +55,16 @@ pub struct World {
     pub kubelets: Kubelets,
     /// Where all requests of the processes pass.
     pub seam: Seam,
+    /// What stands between them and the API server besides.
+    pub way: Way,
     /// Who sees all changes.
     pub witness: Witness,
     /// The scenario.
     pub scenario: &'static Scenario,
     bug: Option<Bug>,
     config: CloudConfig,
-    /// Processes so far.
-    processes: Mutex<usize>,
+    /// Processes so far, each with what ends it in order and for good.
+    processes: Mutex<Vec<(Arc<Process>, CancellationToken)>>,
     /// Ends of processes that nobody asked for.
     ends: Mutex<Vec<String>>,
     /// Services that were taken out, as they were.
@@ -85,7 +92,8 @@ impl World {
             scenario,
             bug,
             config,
-            processes: Mutex::new(0),
+            processes: Mutex::default(),
+            way: Way::default(),
             ends: Mutex::default(),
             taken: Mutex::default(),
         })
@@ -102,12 +110,12 @@ impl World {
     }
 
     fn start(&self, stop: &CancellationToken) -> (Arc<Process>, JoinHandle<Result<(), ManagerError>>) {
-        let number = {
+        let process = {
             let mut processes = self.processes.lock();
-            *processes += 1;
-            *processes
+            let process = Arc::new(Process::new(processes.len() + 1));
+            processes.push((process.clone(), stop.clone()));
+            process
         };
-        let process = Arc::new(Process::new(number));
         let (seam, witness, lies) = (self.seam.clone(), self.witness.clone(), Lies::of(self.bug));
         let reach = Reach {
             cloud: self.cloud.clone(),
@@ -121,7 +129,8 @@ impl World {
             Some(bug) => bug.in_provider(Arc::new(provider)),
             None => Arc::new(provider),
         };
-        let wire = Wire { server: self.server.clone(), process: process.clone(), seam, witness, lies };
+        let (server, way) = (self.server.clone(), self.way.clone());
+        let wire = Wire { server, process: process.clone(), seam, way, witness, lies };
         let clients: ClientFactory = Arc::new(move |_| wire.clone().client());
         let clock = self.server.clock().clone();
         let elect = format!("--leader-elect={}", self.scenario.is_elected());
@@ -143,6 +152,44 @@ impl World {
     /// Ends of processes that nobody asked for.
     pub fn ends(&self) -> Vec<String> {
         self.ends.lock().clone()
+    }
+
+    /// The number of a process that does not lead beside one that does, when there is one.
+    ///
+    /// # Errors
+    /// There is none for long.
+    pub async fn standby(&self) -> Result<usize, String> {
+        let standby = |world: &Self| {
+            let leader = world.leader()?;
+            let processes = world.processes.lock();
+            let mut others = processes.iter().filter(|(process, _)| process.number != leader && process.is_alive());
+            others.next_back().map(|(process, _)| process.number)
+        };
+        self.until(WAIT, |world| standby(world).is_none().then(|| "there is no leader and standby".to_owned())).await?;
+        standby(self).ok_or_else(|| "the standby is gone".to_owned())
+    }
+
+    /// Stops the process that leads, in order and for good, as when a replica is taken away.
+    ///
+    /// # Errors
+    /// None leads for long.
+    pub async fn take_away_leader(&self) -> Result<(), String> {
+        self.until(WAIT, |world| world.leader().is_none().then(|| "no process leads".to_owned())).await?;
+        let leader = self.leader();
+        let processes = self.processes.lock();
+        let (_, stop) = processes.iter().find(|(process, _)| Some(process.number) == leader).ok_or("it ended")?;
+        stop.cancel();
+        Ok(())
+    }
+
+    /// The number of the process that holds the lease and lives.
+    fn leader(&self) -> Option<usize> {
+        let lease = self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", LEASE)?.value();
+        let holder = text(&lease["spec"]["holderIdentity"]).to_owned();
+        let holds = |process: &Process| process.tenure().is_some_and(|tenure| tenure.identity == holder);
+        let processes = self.processes.lock();
+        let mut living = processes.iter().filter(|(process, stop)| process.is_alive() && !stop.is_cancelled());
+        living.find(|(process, _)| holds(process)).map(|(process, _)| process.number)
     }
 
     /// Registers a node that has an instance.
@@ -212,6 +259,20 @@ impl World {
     pub async fn delete_node(&self, name: &str) -> Result<(), String> {
         drop(self.kubelets.stop_node(name));
         self.request("DELETE", &format!("/api/v1/nodes/{name}"), Value::Null).await
+    }
+
+    /// Deletes a Node that may be gone by now.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn delete_node_if_there(&self, name: &str) -> Result<(), String> {
+        match self.server.store().get(("", "nodes"), "", name) {
+            Some(_) => self.delete_node(name).await,
+            None => {
+                drop(self.kubelets.stop_node(name));
+                Ok(())
+            }
+        }
     }
 
     /// Merges into a Node.
@@ -385,12 +446,13 @@ impl Running {
 
 async fn keep_running(world: Arc<World>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        let (process, task) = world.start(&stop);
+        let own = stop.child_token();
+        let (process, task) = world.start(&own);
         let mut task = AbortOnDrop(task);
         tokio::select! {
             () = process.crashed() => {}
             end = &mut task.0 => match end {
-                Ok(_) if stop.is_cancelled() => return,
+                Ok(_) if own.is_cancelled() => return process.crash(),
                 Ok(Ok(())) => world.ends.lock().push(format!("process {} ended", process.number)),
                 Ok(Err(error)) => world.ends.lock().push(format!("process {}: {error}", process.number)),
                 Err(error) => world.witness.accuse(None, &format!("process {} panicked: {error}", process.number)),

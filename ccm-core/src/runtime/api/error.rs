@@ -185,7 +185,9 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
     match code.as_u16() {
         401 => ApiErrorKind::Unauthorized,
         403 => ApiErrorKind::Forbidden,
-        404 => ApiErrorKind::NotFound,
+        // The API server says what it did not find. A proxy before it, or one that is still starting, just says 404.
+        404 if status.reason == "NotFound" => ApiErrorKind::NotFound,
+        404 => ApiErrorKind::Unavailable,
         408 => ApiErrorKind::Timeout,
         409 => ApiErrorKind::Conflict,
         410 => ApiErrorKind::Gone,
@@ -234,6 +236,7 @@ mod tests {
     use http::Method;
 
     use super::*;
+    use crate::runtime::api::Encoding;
 
     fn answered(code: u16, status: Status, json_patch: bool) -> ApiError {
         let target = Target::of(&Method::PATCH, "/api/v1/nodes/a/status");
@@ -270,11 +273,23 @@ mod tests {
     }
 
     #[test]
+    fn only_the_api_server_says_that_something_is_not_there() {
+        let of = |body: &str| answered(404, Status::of_body(Encoding::Json, body.as_bytes()), false);
+        let status = r#"{"kind": "Status", "reason": "NotFound", "message": "nodes \"a\" not found", "code": 404}"#;
+        assert!(of(status).is_not_found());
+        for body in ["404 page not found\n", "<html>404</html>", "{}", r#"{"message": "no Route matched"}"#, ""] {
+            let error = of(body);
+            assert_eq!(error.kind, ApiErrorKind::Unavailable, "{body}");
+            assert!(error.to_string().contains("404"), "{error}");
+        }
+    }
+
+    #[test]
     fn codes_map_to_kinds() {
         let cases = [
             (400, ApiErrorKind::Other),
             (401, ApiErrorKind::Unauthorized),
-            (404, ApiErrorKind::NotFound),
+            (404, ApiErrorKind::Unavailable),
             (409, ApiErrorKind::Conflict),
             (410, ApiErrorKind::Gone),
             (429, ApiErrorKind::Throttled),

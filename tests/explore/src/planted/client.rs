@@ -4,13 +4,13 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
 use bytes::Bytes;
 use ccm_testkit::apiserver::{Action, ApiServer, Body, Match, RequestInfo};
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -18,9 +18,10 @@ use tower::{BoxError, Service as _};
 
 use super::Bug;
 use crate::{
-    objects::{FINALIZER, has_finalizer, text},
+    objects::{FINALIZER, has_finalizer, is_nobodys, text},
     process::{AGENT, Process},
     seam::Seam,
+    way,
 };
 
 /// How the client of a process lies to it; by default not at all.
@@ -33,11 +34,31 @@ pub(crate) struct Lies {
     given: Arc<AtomicU8>,
     /// Nodes that this process gave pod networks.
     served: Arc<Mutex<BTreeSet<String>>>,
+    /// Its credentials were refused.
+    refused: Arc<AtomicBool>,
 }
 
 impl Lies {
     pub(crate) fn of(bug: Option<Bug>) -> Self {
         Self { bug, ..Self::default() }
+    }
+
+    /// The status that a request is answered with on its way, if it is: what is in the way, or what the process makes of it.
+    pub(crate) async fn barred(&self, bars: Option<StatusCode>, info: &RequestInfo) -> Option<StatusCode> {
+        let refused = match bars {
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => self.refused.fetch_or(true, Ordering::Relaxed),
+            _ => self.refused.load(Ordering::Relaxed),
+        };
+        match self.bug {
+            Some(Bug::ExpiredForGood) if refused => Some(StatusCode::UNAUTHORIZED),
+            Some(Bug::EveryCacheNeeded) if refused && info.resource == "nodes" => std::future::pending().await,
+            _ => bars,
+        }
+    }
+
+    /// A page of a proxy that knows no such path.
+    pub(crate) fn page(&self) -> Response<Body> {
+        if self.bug == Some(Bug::PagesBelieved) { way::answer(StatusCode::NOT_FOUND, None) } else { way::page() }
     }
 
     /// An answer without a question to the server.
@@ -96,6 +117,15 @@ impl Lies {
 
     /// What is sent before this request, late.
     pub(crate) async fn catch_up(&self, server: &mut ApiServer, info: &RequestInfo) {
+        if self.bug == Some(Bug::NobodysDeleted) && info.resource == "nodes" && info.verb == "delete" {
+            let nodes = server.store().list(("", "nodes"), None).0;
+            for node in nodes.iter().map(|node| node.value()).filter(is_nobodys) {
+                let path = format!("/api/v1/nodes/{}", text(&node["metadata"]["name"]));
+                let request = Request::delete(path).body(Full::new(Bytes::new()));
+                // Whether it succeeds is of no interest to somebody who does wrong.
+                let _ = server.call(request.expect("it is one")).await;
+            }
+        }
         if info.resource != "services" || !info.is_write() {
             return;
         }

@@ -68,6 +68,20 @@ impl Planted {
         self.inner.cloud().map(MockCloud::load_balancers).unwrap_or_default()
     }
 
+    /// Makes something else of whether an instance is there.
+    fn misread(&self, answer: &mut Result<Presence, CloudError>, node: &NodeView) {
+        let is_gone = matches!(answer, Ok(Presence::NotFound));
+        match self.bug {
+            Bug::DoubtedForEver if is_gone => *answer = Err(CloudError::transient("it may be somewhere else")),
+            Bug::GoneByName if is_gone => drop(self.state.lock().gone.insert(node.name.clone())),
+            // One that joins is asked about anew.
+            Bug::GoneByName if !node.is_uninitialized() && self.state.lock().gone.contains(&node.name) => {
+                *answer = Ok(Presence::NotFound)
+            }
+            _ => {}
+        }
+    }
+
     /// Makes a call in a task of its own, after the one before, however long either takes.
     async fn in_turn(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
         let (inner, turn, want) = (self.inner.clone(), self.turn.clone(), want.clone());
@@ -147,6 +161,13 @@ impl Instances for Planted {
                 if &*query.node.name == "b" && !query.node.is_uninitialized() {
                     *answer = Ok(Presence::NotFound);
                 }
+            }
+            return Ok(answers);
+        }
+        if matches!(self.bug, Bug::DoubtedForEver | Bug::GoneByName) {
+            let mut answers = answers?;
+            for (answer, query) in answers.iter_mut().zip(queries) {
+                self.misread(answer, &query.node);
             }
             return Ok(answers);
         }
