@@ -185,9 +185,7 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
     match code.as_u16() {
         401 => ApiErrorKind::Unauthorized,
         403 => ApiErrorKind::Forbidden,
-        // The API server says what it did not find. A proxy before it, or one that is still starting, just says 404.
         404 if status.reason == "NotFound" => ApiErrorKind::NotFound,
-        404 => ApiErrorKind::Unavailable,
         408 => ApiErrorKind::Timeout,
         409 => ApiErrorKind::Conflict,
         410 => ApiErrorKind::Gone,
@@ -195,7 +193,8 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
         422 => ApiErrorKind::Invalid(status.causes.clone()),
         429 => ApiErrorKind::Throttled,
         504 if status.reason == "Timeout" => ApiErrorKind::Timeout,
-        500..=599 => ApiErrorKind::Unavailable,
+        // The API server says what it did not find. A proxy before it, or one that is still starting, just says 404.
+        404 | 500..=599 => ApiErrorKind::Unavailable,
         _ => ApiErrorKind::Other,
     }
 }
