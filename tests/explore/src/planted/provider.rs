@@ -76,7 +76,7 @@ impl Planted {
             Bug::GoneByName if is_gone => drop(self.state.lock().gone.insert(node.name.clone())),
             // One that joins is asked about anew.
             Bug::GoneByName if !node.is_uninitialized() && self.state.lock().gone.contains(&node.name) => {
-                *answer = Ok(Presence::NotFound)
+                *answer = Ok(Presence::NotFound);
             }
             _ => {}
         }

@@ -19,7 +19,10 @@ pub(super) static ALL: [Scenario; 5] = [
         controllers: NODES,
         flags: NODES_AND_SERVICES,
         before: Some(|world| Box::pin(three(world))),
-        between: Some(|world| Box::pin(obstruct(world, Obstacle::NoRight("services")))),
+        between: Some(|world| {
+            world.way.put(Obstacle::NoRight("services"));
+            Box::pin(std::future::ready(Ok(())))
+        }),
         story: |world| Box::pin(one_joins_one_leaves(world)),
         ..services::BASE
     },
@@ -72,11 +75,6 @@ async fn three(world: &World) -> Result<(), String> {
 async fn three_and_web(world: &World) -> Result<(), String> {
     three(world).await?;
     world.serve("web").await
-}
-
-async fn obstruct(world: &World, obstacle: Obstacle) -> Result<(), String> {
-    world.way.put(obstacle);
-    Ok(())
 }
 
 async fn one_joins_one_leaves(world: &World) -> Result<(), String> {
