@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ccm_testkit::apiserver::{ApiError, Body, RequestInfo};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -51,20 +52,25 @@ impl Way {
 /// The API server's own answer of this status.
 pub(crate) fn answer(status: StatusCode, retry_after: Option<u32>) -> Response<Body> {
     let body: Value = ApiError::injected(status, retry_after).to_value();
-    let mut answer = response(status, "application/json", body.to_string());
+    let mut answer = json(status, body.to_string());
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     answer
 }
 
-/// The answer of a proxy.
-pub(crate) fn page() -> Response<Body> {
-    response(StatusCode::NOT_FOUND, "text/html", PAGE.to_owned())
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    response(status, "application/json", body.into())
 }
 
-fn response(status: StatusCode, content: &'static str, body: String) -> Response<Body> {
-    let mut answer = Response::new(Full::from(body).map_err(|never| match never {}).boxed_unsync());
+/// The answer of a proxy.
+pub(crate) fn page() -> Response<Body> {
+    response(StatusCode::NOT_FOUND, "text/html", Bytes::from_static(PAGE.as_bytes()))
+}
+
+fn response(status: StatusCode, content: &'static str, body: Bytes) -> Response<Body> {
+    let mut answer = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
     answer

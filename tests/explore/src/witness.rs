@@ -104,12 +104,16 @@ impl Witness {
                 &format!("a write was begun {age:.1} s after the last renewal of the lease, which runs 15 s"),
             );
         }
-        let lease =
-            self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", "cloud-controller-manager");
-        let holder = lease.map(|lease| text(&lease.value()["spec"]["holderIdentity"]).to_owned());
-        if holder.is_some_and(|holder| holder != tenure.identity) {
+        if self.holder().is_some_and(|holder| holder != tenure.identity) {
             self.accuse(who, "a write was begun while another process holds the lease");
         }
+    }
+
+    /// Who holds the lease, as its record says.
+    pub(crate) fn holder(&self) -> Option<String> {
+        let lease =
+            self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", "cloud-controller-manager");
+        lease.map(|lease| text(&lease.value()["spec"]["holderIdentity"]).to_owned())
     }
 
     /// The deletion of the Service of this name begins before it has the finalizer.

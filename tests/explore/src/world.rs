@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cloud::Reach,
-    objects::text,
     planted::{Bug, Lies},
     process::Process,
     scenario::Scenario,
@@ -43,7 +42,6 @@ const FLAGS: [&str; 3] = ["--cloud-provider=mock", "--kube-api-qps=10000", "--ku
 const RESTART: Duration = Duration::from_secs(1);
 /// How long a scenario waits for a leader.
 const WAIT: Duration = Duration::from_secs(600);
-const LEASE: &str = "cloud-controller-manager";
 
 /// One cluster with its cloud, for one run.
 pub struct World {
@@ -184,8 +182,7 @@ impl World {
 
     /// The number of the process that holds the lease and lives.
     fn leader(&self) -> Option<usize> {
-        let lease = self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", LEASE)?.value();
-        let holder = text(&lease["spec"]["holderIdentity"]).to_owned();
+        let holder = self.witness.holder()?;
         let holds = |process: &Process| process.tenure().is_some_and(|tenure| tenure.identity == holder);
         let processes = self.processes.lock();
         let mut living = processes.iter().filter(|(process, stop)| process.is_alive() && !stop.is_cancelled());

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use ccm_testkit::apiserver::{Action, ApiServer, Body, Match, RequestInfo};
-use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::{BoxError, Service as _};
@@ -185,7 +185,5 @@ fn unconditional(body: Bytes) -> Bytes {
 }
 
 fn told(body: Bytes) -> Response<Body> {
-    let mut answer = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer
+    way::json(StatusCode::OK, body)
 }

@@ -72,6 +72,8 @@ impl Planted {
     fn misread(&self, answer: &mut Result<Presence, CloudError>, node: &NodeView) {
         let is_gone = matches!(answer, Ok(Presence::NotFound));
         match self.bug {
+            // By now it is on the second page.
+            Bug::FirstPage if &*node.name == "b" && !node.is_uninitialized() => *answer = Ok(Presence::NotFound),
             Bug::DoubtedForEver if is_gone => *answer = Err(CloudError::transient("it may be somewhere else")),
             Bug::GoneByName if is_gone => drop(self.state.lock().gone.insert(node.name.clone())),
             // One that joins is asked about anew.
@@ -154,17 +156,7 @@ impl Instances for Planted {
             return Ok(each.collect());
         }
         let answers = inner.describe(op, queries).await;
-        if self.bug == Bug::FirstPage {
-            let mut answers = answers?;
-            for (answer, query) in answers.iter_mut().zip(queries) {
-                // By now it is on the second page.
-                if &*query.node.name == "b" && !query.node.is_uninitialized() {
-                    *answer = Ok(Presence::NotFound);
-                }
-            }
-            return Ok(answers);
-        }
-        if matches!(self.bug, Bug::DoubtedForEver | Bug::GoneByName) {
+        if matches!(self.bug, Bug::FirstPage | Bug::DoubtedForEver | Bug::GoneByName) {
             let mut answers = answers?;
             for (answer, query) in answers.iter_mut().zip(queries) {
                 self.misread(answer, &query.node);

@@ -6,17 +6,15 @@ use std::time::Duration;
 use ccm_mock::cloud::InstanceSpec;
 use ccm_testkit::kubelet::NodeSpec;
 
-use super::{Controller, Scenario, services, settled};
+use super::{Controller, Scenario, nodes, services, settled};
 use crate::{way::Obstacle, world::World};
 
-const NODES: &[Controller] = &[Controller::Node, Controller::Lifecycle];
 const NODES_AND_SERVICES: &[&str] = &["--controllers=cloud-node,cloud-node-lifecycle,service"];
 
 pub(super) static ALL: [Scenario; 5] = [
     Scenario {
         name: "role-without-services",
         about: "the role says nothing of Services; a node joins, the instance of another is deleted",
-        controllers: NODES,
         flags: NODES_AND_SERVICES,
         before: Some(|world| Box::pin(three(world))),
         between: Some(|world| {
@@ -24,7 +22,7 @@ pub(super) static ALL: [Scenario; 5] = [
             Box::pin(std::future::ready(Ok(())))
         }),
         story: |world| Box::pin(one_joins_one_leaves(world)),
-        ..services::BASE
+        ..nodes::BASE
     },
     Scenario {
         name: "proxy-pages",
@@ -38,12 +36,10 @@ pub(super) static ALL: [Scenario; 5] = [
     Scenario {
         name: "standby-expired",
         about: "the certificate of a standby expires and is renewed, then the leader is taken away and a node joins",
-        controllers: NODES,
-        flags: &["--controllers=cloud-node,cloud-node-lifecycle"],
         processes: 2,
         before: Some(|world| Box::pin(three(world))),
         story: |world| Box::pin(expired_and_renewed(world)),
-        ..services::BASE
+        ..nodes::BASE
     },
     Scenario {
         name: "nodes-without-ids",
@@ -57,19 +53,14 @@ pub(super) static ALL: [Scenario; 5] = [
     Scenario {
         name: "name-reused",
         about: "a node's instance is deleted, and another joins under its name before that is proved, and falls silent",
-        controllers: NODES,
-        flags: &["--controllers=cloud-node,cloud-node-lifecycle"],
         before: Some(|world| Box::pin(three(world))),
         story: |world| Box::pin(replaced(world)),
-        ..services::BASE
+        ..nodes::BASE
     },
 ];
 
 async fn three(world: &World) -> Result<(), String> {
-    for name in ["a", "b", "c"] {
-        world.join(NodeSpec::new(name)).await?;
-    }
-    Ok(())
+    nodes::join(world, &["a", "b", "c"]).await
 }
 
 async fn three_and_web(world: &World) -> Result<(), String> {

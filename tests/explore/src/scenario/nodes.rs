@@ -23,7 +23,8 @@ const EVERYTHING: &[&str] = &[
     "--cluster-cidr=10.0.0.0/16",
 ];
 
-const BASE: Scenario = Scenario {
+/// Nodes alone.
+pub(super) const BASE: Scenario = Scenario {
     name: "nodes-join",
     about: "three nodes join",
     controllers: &[Controller::Node, Controller::Lifecycle],
@@ -119,7 +120,7 @@ pub(super) static ALL: [Scenario; 10] = [
 const ALL_CONTROLLERS: &[Controller] =
     &[Controller::Node, Controller::Lifecycle, Controller::Service, Controller::Route, Controller::Ipam];
 
-async fn join(world: &World, names: &[&str]) -> Result<(), String> {
+pub(super) async fn join(world: &World, names: &[&str]) -> Result<(), String> {
     for name in names {
         world.join(NodeSpec::new(*name)).await?;
     }
